@@ -1,0 +1,3 @@
+"""Reinforcement-learning post-training with measured placement."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,74 @@
+"""The public names for plugins: a plugin imports from here and from nothing else of the core.
+
+Names are imported when first used, so that an entry-point module stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlinf_cli.config.schema import key as key
+    from rlinf_cli.contracts.algorithm import Algorithm as Algorithm
+    from rlinf_cli.contracts.algorithm import LossInputs as LossInputs
+    from rlinf_cli.contracts.algorithm import Returns as Returns
+    from rlinf_cli.contracts.engine import Completion as Completion
+    from rlinf_cli.contracts.engine import Engine as Engine
+    from rlinf_cli.contracts.engine import Request as Request
+    from rlinf_cli.contracts.engine import Sampling as Sampling
+    from rlinf_cli.contracts.sources import Dataset as Dataset
+    from rlinf_cli.contracts.sources import ModelSource as ModelSource
+    from rlinf_cli.contracts.sources import Reward as Reward
+    from rlinf_cli.contracts.sources import Row as Row
+    from rlinf_cli.contracts.trainer import LossFunction as LossFunction
+    from rlinf_cli.contracts.trainer import Ranks as Ranks
+    from rlinf_cli.contracts.trainer import Trainer as Trainer
+    from rlinf_cli.contracts.trainer import TrainItem as TrainItem
+    from rlinf_cli.errors import CapacityError as CapacityError
+    from rlinf_cli.errors import PluginError as PluginError
+    from rlinf_cli.errors import RlinfError as RlinfError
+    from rlinf_cli.errors import RunError as RunError
+    from rlinf_cli.errors import UsageError as UsageError
+    from rlinf_cli.models.checksum import weights_checksum as weights_checksum
+    from rlinf_cli.plugins.extension import Extension as Extension
+    from rlinf_cli.plugins.hookspecs import hookimpl as hookimpl
+    from rlinf_cli.rl.trajectory import Prompt as Prompt
+    from rlinf_cli.rl.trajectory import Sample as Sample
+
+_HOMES = {
+    "key": "config.schema",
+    "Algorithm": "contracts.algorithm",
+    "LossInputs": "contracts.algorithm",
+    "Returns": "contracts.algorithm",
+    "Completion": "contracts.engine",
+    "Engine": "contracts.engine",
+    "Request": "contracts.engine",
+    "Sampling": "contracts.engine",
+    "Dataset": "contracts.sources",
+    "ModelSource": "contracts.sources",
+    "Reward": "contracts.sources",
+    "Row": "contracts.sources",
+    "LossFunction": "contracts.trainer",
+    "Ranks": "contracts.trainer",
+    "Trainer": "contracts.trainer",
+    "TrainItem": "contracts.trainer",
+    "CapacityError": "errors",
+    "PluginError": "errors",
+    "RlinfError": "errors",
+    "RunError": "errors",
+    "UsageError": "errors",
+    "weights_checksum": "models.checksum",
+    "Extension": "plugins.extension",
+    "hookimpl": "plugins.hookspecs",
+    "Prompt": "rl.trajectory",
+    "Sample": "rl.trajectory",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rlinf_cli.api' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rlinf_cli.{_HOMES[name]}"), name)

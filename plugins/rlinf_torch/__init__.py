@@ -1,1 +1,12 @@
-"""Hooks of the built-in plugin."""
+"""Generation and training on plain PyTorch."""
+
+from __future__ import annotations
+
+from rlinf_cli.api import Extension, hookimpl
+
+
+@hookimpl
+def register_trainers() -> list[Extension]:
+    return [Extension("torch", target="rlinf_torch.trainer:TorchTrainer",
+                      config="rlinf_torch.trainer_config:TorchTrainerConfig",
+                      summary="AdamW on PyTorch, data parallel: every rank holds the whole model")]

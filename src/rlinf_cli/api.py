@@ -17,22 +17,27 @@ if TYPE_CHECKING:
     from rlinf_cli.contracts.engine import Engine as Engine
     from rlinf_cli.contracts.engine import Request as Request
     from rlinf_cli.contracts.engine import Sampling as Sampling
-    from rlinf_cli.contracts.sources import Dataset as Dataset
     from rlinf_cli.contracts.sources import ModelSource as ModelSource
     from rlinf_cli.contracts.sources import Reward as Reward
-    from rlinf_cli.contracts.sources import Row as Row
     from rlinf_cli.contracts.trainer import LossFunction as LossFunction
     from rlinf_cli.contracts.trainer import Ranks as Ranks
     from rlinf_cli.contracts.trainer import Trainer as Trainer
     from rlinf_cli.contracts.trainer import TrainItem as TrainItem
+    from rlinf_cli.data.rows import Dataset as Dataset
+    from rlinf_cli.data.rows import Row as Row
     from rlinf_cli.errors import CapacityError as CapacityError
     from rlinf_cli.errors import PluginError as PluginError
     from rlinf_cli.errors import RlinfError as RlinfError
     from rlinf_cli.errors import RunError as RunError
     from rlinf_cli.errors import UsageError as UsageError
     from rlinf_cli.models.checksum import weights_checksum as weights_checksum
+    from rlinf_cli.models.load import load_causal_lm as load_causal_lm
+    from rlinf_cli.models.load import load_tokenizer as load_tokenizer
     from rlinf_cli.plugins.extension import Extension as Extension
     from rlinf_cli.plugins.hookspecs import hookimpl as hookimpl
+    from rlinf_cli.rl.advantages import group_advantages as group_advantages
+    from rlinf_cli.rl.losses import clipped_surrogate as clipped_surrogate
+    from rlinf_cli.rl.packing import micro_batches as micro_batches
     from rlinf_cli.rl.trajectory import Prompt as Prompt
     from rlinf_cli.rl.trajectory import Sample as Sample
 
@@ -45,22 +50,27 @@ _HOMES = {
     "Engine": "contracts.engine",
     "Request": "contracts.engine",
     "Sampling": "contracts.engine",
-    "Dataset": "contracts.sources",
     "ModelSource": "contracts.sources",
     "Reward": "contracts.sources",
-    "Row": "contracts.sources",
     "LossFunction": "contracts.trainer",
     "Ranks": "contracts.trainer",
     "Trainer": "contracts.trainer",
     "TrainItem": "contracts.trainer",
+    "Dataset": "data.rows",
+    "Row": "data.rows",
     "CapacityError": "errors",
     "PluginError": "errors",
     "RlinfError": "errors",
     "RunError": "errors",
     "UsageError": "errors",
     "weights_checksum": "models.checksum",
+    "load_causal_lm": "models.load",
+    "load_tokenizer": "models.load",
     "Extension": "plugins.extension",
     "hookimpl": "plugins.hookspecs",
+    "group_advantages": "rl.advantages",
+    "clipped_surrogate": "rl.losses",
+    "micro_batches": "rl.packing",
     "Prompt": "rl.trajectory",
     "Sample": "rl.trajectory",
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class RlinfError(Exception):
     """Base of every error that ends a command with one sentence instead of a traceback.
@@ -35,3 +38,9 @@ class CapacityError(RlinfError):
     """Not enough devices or memory; no feasible placement."""
 
     exit_code = 4
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'X'`, for the end of a message; empty when none of `names` is near."""
+    found = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {found[0]!r}" if found else ""

@@ -1,5 +1,32 @@
-"""The command line."""
+"""The command line: `rlinf`. A command's module is imported when the command runs, not before."""
+
+from __future__ import annotations
+
+import click
+
+from rlinf_cli import __version__
+from rlinf_cli.commands._shell import Shell, environment
+
+COMMANDS = {
+    "train": ("rlinf_cli.commands.train:train", "Train a policy by reinforcement learning."),
+    "export": ("rlinf_cli.commands.export:export", "Write a trained policy as a Hugging Face directory."),
+    "config": ("rlinf_cli.commands.config:config", "Show configuration keys, values and the schema."),
+    "plugins": ("rlinf_cli.commands.plugins:plugins", "List plugins, what they provide and why one failed."),
+}
+"""Command -> where it is, and its line in `rlinf --help`."""
 
 
-def main() -> None:
-    raise SystemExit("not yet")
+@click.group("rlinf", cls=Shell, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option("--no-plugins", is_flag=True, help="Use the built-in plugins only.  [env: RLINF_NO_PLUGINS=1]")
+@click.option(
+    "--traceback",
+    is_flag=True,
+    envvar="RLINF_TRACEBACK",
+    help="Print the traceback of an error too.  [env: RLINF_TRACEBACK=1]",
+)
+@click.pass_context
+def main(ctx: click.Context, no_plugins: bool, traceback: bool) -> None:
+    """Post-train language models, robot policies and tool-using agents by reinforcement learning."""
+    if no_plugins:
+        ctx.with_resource(environment(RLINF_NO_PLUGINS="1"))

@@ -59,6 +59,8 @@ class Engine(Protocol):
 
     version: int
     """Policy version of the weights that it holds."""
+    capacity: int
+    """Requests that it can work on at the same time."""
 
     def __init__(self, config: Any, model: Path, device: str, max_sequence: int) -> None: ...
 

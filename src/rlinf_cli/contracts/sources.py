@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from rlinf_cli.data.rows import Dataset as Dataset
+from rlinf_cli.data.rows import Row as Row
 from rlinf_cli.rl.trajectory import Sample
-
-
-@dataclass(slots=True)
-class Row:
-    """One row of data. Exactly one of `text` and `messages` is given."""
-
-    text: str | None = None
-    messages: list[dict[str, str]] | None = None
-    answer: str | None = None
-    columns: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Dataset(Protocol):
-    """Target of a dataset extension, built as `Dataset(config, seed)`; random access makes a resume exact and free."""
-
-    size: int | None
-    """Number of rows; None for a generator that never repeats."""
-
-    def row(self, index: int) -> Row:
-        """Row number `index`, the same at every call."""
-        ...
 
 
 class ModelSource(Protocol):

@@ -1,0 +1,88 @@
+"""What the ranks of a trainer do together, through torch.distributed: gloo on CPU, NCCL on GPUs."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rlinf_cli.api import Ranks, RunError
+
+T = TypeVar("T")
+
+BUCKET_ELEMENTS = 2**25
+"""Gradients travel in buffers of at most this many elements (128 MB in float32), or one tensor."""
+
+TIMEOUT = timedelta(minutes=30)
+"""Longest wait for another rank. A dead one is noticed much earlier, by the run's supervisor."""
+
+
+class RankGroup:
+    """All ranks of one trainer. With one rank nothing is started and nothing travels."""
+
+    def __init__(self, ranks: Ranks, device: torch.device) -> None:
+        self._world = ranks.world
+        if self._world > 1:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=_store(ranks), rank=ranks.rank,
+                                    world_size=ranks.world, timeout=TIMEOUT)
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in the order of ranks, on every rank."""
+        if self._world == 1:
+            return [value]
+        values: list[T] = [value] * self._world
+        dist.all_gather_object(values, value)
+        return values
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over all ranks; the result is the same bits on every rank."""
+        for bucket in _buckets(tensors) if self._world > 1 else ():
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            dist.all_reduce(flat)
+            for tensor, part in zip(bucket, torch.split(flat, [tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def require_equal(self, checksum: str) -> None:
+        """Raises RunError when the ranks do not hold the same weights."""
+        checksums = self.gather(checksum)
+        if len(set(checksums)) > 1:
+            held = ", ".join(f"rank {rank} {one}" for rank, one in enumerate(checksums))
+            raise RunError(f"the trainer's ranks loaded different weights ({held}): give all nodes the same model")
+
+
+def _buckets(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    buckets: list[list[Tensor]] = []
+    room = 0
+    for tensor in tensors:
+        if tensor.numel() > room:
+            buckets.append([])
+            room = BUCKET_ELEMENTS
+        buckets[-1].append(tensor)
+        room -= tensor.numel()
+    return buckets
+
+
+def _store(ranks: Ranks) -> Any:
+    """Where ranks find each other. It and gloo listen at the given address only, not on every interface."""
+    address = urlsplit(ranks.init_method)
+    host, port = address.hostname, address.port
+    assert address.scheme == "tcp" and host and port, ranks.init_method  # noqa: PT018 - one condition in three parts
+    if ipaddress.ip_address(socket.gethostbyname(host)).is_loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+    listening = socket.create_server((host, port)).detach() if ranks.rank == 0 else None
+    return dist.TCPStore(host, port, ranks.world, is_master=ranks.rank == 0, timeout=TIMEOUT,  # type: ignore[attr-defined]
+                         master_listen_fd=listening)
+
+
+def _loopback_interface() -> str:
+    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))

@@ -1,0 +1,116 @@
+"""Weights of a Llama-like model, laid out for few and large matrix products.
+
+Query, key and value are one matrix, gate and up another. Rows of queries and keys are permuted so that the two numbers
+that rotate together lie side by side: a rotation is then one complex product. Scores do not change, as queries and keys
+are permuted alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlinf_torch.architecture import Architecture
+from rlinf_torch.places import Place
+
+
+@dataclass
+class FusedLayer:
+    """One block; a bias or norm that the model lacks is None."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    """[(heads + 2 kv_heads) head_dim, hidden]."""
+    output: Tensor
+    post_norm: Tensor
+    gate_up: Tensor
+    """[2 intermediate, hidden]."""
+    down: Tensor
+    qkv_bias: Tensor | None = None
+    output_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+
+
+@dataclass
+class FusedWeights:
+    """All weights (uninitialised when made), and where each lies: `places`, by Hugging Face name."""
+
+    embedding: Tensor
+    norm: Tensor
+    head: Tensor
+    layers: list[FusedLayer]
+    places: dict[str, Place] = field(default_factory=dict)
+
+
+def allocate(a: Architecture, dtype: torch.dtype, device: torch.device) -> FusedWeights:
+    """Room for the weights of an architecture."""
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    embedding = empty(a.vocabulary, a.hidden)
+    head = embedding if a.tied else empty(a.vocabulary, a.hidden)
+    weights = FusedWeights(embedding, empty(a.hidden), head, [_layer(a, empty) for _ in range(a.layers)])
+    weights.places["model.embed_tokens.weight"] = _plain(embedding)
+    for number, layer in enumerate(weights.layers):
+        weights.places.update({f"model.layers.{number}.{name}": place for name, place in _places(a, layer)})
+    weights.places["model.norm.weight"] = _plain(weights.norm)
+    if not a.tied:
+        weights.places["lm_head.weight"] = _plain(head)
+    return weights
+
+
+def _layer(a: Architecture, empty: Callable[..., Tensor]) -> FusedLayer:
+    queries, fused = a.heads * a.head_dim, (a.heads + 2 * a.kv_heads) * a.head_dim
+    return FusedLayer(
+        empty(a.hidden), empty(fused, a.hidden), empty(a.hidden, queries), empty(a.hidden),
+        empty(2 * a.intermediate, a.hidden), empty(a.hidden, a.intermediate),
+        qkv_bias=empty(fused) if a.qkv_bias else None, output_bias=empty(a.hidden) if a.output_bias else None,
+        gate_up_bias=empty(2 * a.intermediate) if a.mlp_bias else None, down_bias=empty(a.hidden) if a.mlp_bias else None,
+        query_norm=empty(a.head_dim) if a.qk_norm else None, key_norm=empty(a.head_dim) if a.qk_norm else None)
+
+
+def _places(a: Architecture, layer: FusedLayer) -> Iterator[tuple[str, Place]]:
+    yield "input_layernorm.weight", _plain(layer.input_norm)
+    yield from _attention(a, layer.qkv, "weight")
+    yield "self_attn.o_proj.weight", _plain(layer.output)
+    if layer.qkv_bias is not None:
+        yield from _attention(a, layer.qkv_bias, "bias")
+    if layer.output_bias is not None:
+        yield "self_attn.o_proj.bias", _plain(layer.output_bias)
+    if layer.query_norm is not None and layer.key_norm is not None:
+        yield "self_attn.q_norm.weight", _rotating(layer.query_norm, 1)
+        yield "self_attn.k_norm.weight", _rotating(layer.key_norm, 1)
+    yield "post_attention_layernorm.weight", _plain(layer.post_norm)
+    yield from _mlp(layer.gate_up, layer.down, "weight")
+    if layer.gate_up_bias is not None and layer.down_bias is not None:
+        yield from _mlp(layer.gate_up_bias, layer.down_bias, "bias")
+
+
+def _attention(a: Architecture, fused: Tensor, kind: str) -> Iterator[tuple[str, Place]]:
+    query, key, value = fused.split([a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.head_dim])
+    yield f"self_attn.q_proj.{kind}", _rotating(query, a.heads)
+    yield f"self_attn.k_proj.{kind}", _rotating(key, a.kv_heads)
+    yield f"self_attn.v_proj.{kind}", _plain(value)
+
+
+def _mlp(gate_up: Tensor, down: Tensor, kind: str) -> Iterator[tuple[str, Place]]:
+    gate, up = gate_up.chunk(2)
+    yield f"mlp.gate_proj.{kind}", _plain(gate)
+    yield f"mlp.up_proj.{kind}", _plain(up)
+    yield f"mlp.down_proj.{kind}", _plain(down)
+
+
+def _plain(tensor: Tensor) -> Place:
+    return Place(tuple(tensor.shape), tensor)
+
+
+def _rotating(rows: Tensor, heads: int) -> Place:
+    """Rows of `heads` heads: Hugging Face has all first numbers of the rotating pairs, then all second ones."""
+    pairs = rows.view(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    return Place(tuple(rows.shape), pairs.transpose(1, 2))

@@ -1,0 +1,203 @@
+"""Trainer on plain PyTorch: every rank holds the whole model, gradients are summed over the ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Parameter
+
+from rlinf_cli.api import (
+    LossFunction,
+    Ranks,
+    Sample,
+    TrainItem,
+    UsageError,
+    load_causal_lm,
+    weights_checksum,
+)
+from rlinf_torch import checkpoint
+from rlinf_torch.distributed import RankGroup
+from rlinf_torch.logprobs import TokenScorer
+from rlinf_torch.microbatch import Rows, loss_inputs, micro_batch, plan
+from rlinf_torch.optimiser import Optimiser
+from rlinf_torch.trainer_config import TorchTrainerConfig
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What an optimiser step has seen so far: on one micro-batch, one rank, or all of them."""
+
+    tokens: int = 0
+    entropy: float = 0.0
+    """Sum over tokens, as `logp_diff`."""
+    logp_diff: float = 0.0
+    logp_diff_max: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The loss and what the loss function measured: sums whose weights make them means."""
+
+
+class TorchTrainer:
+    """Contract: `rlinf_cli.api.Trainer`."""
+
+    def __init__(self, config: TorchTrainerConfig, model: Path, device: str, ranks: Ranks, total_steps: int) -> None:
+        self._config, self._device, self._rank = config, torch.device(device), ranks.rank
+        self._group = RankGroup(ranks, self._device)
+        # eval: dropout would make the trainer's policy another one than the engine's
+        self._model = load_causal_lm(model, "float32").to(self._device).eval()
+        self._tokenizer = checkpoint.read_tokenizer(model)
+        self._scorer = TokenScorer(self._model)
+        self._trained = choose_parameters(self._model, config.train_layers)
+        self._optimiser = Optimiser(self._trained, config, total_steps)
+        if config.gradient_checkpointing:
+            recompute_layers(self._model)
+        self._group.require_equal(weights_checksum(self.named_weights()))
+
+    def log_probs(self, samples: Sequence[Sample], temperature: float) -> list[NDArray[np.float32]]:
+        scored = [np.empty(0, np.float32)] * len(samples)
+        answered = [i for i, sample in enumerate(samples) if len(sample.response_ids)]
+        for rows in self._plan([samples[i] for i in answered]):
+            parts = self._score([[samples[answered[i]] for i in row] for row in rows], temperature)
+            for i, part in zip(chain(*rows), parts, strict=True):
+                scored[answered[i]] = part
+        return scored
+
+    def train_step(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
+                   needs_entropy: bool = False) -> dict[str, float]:
+        tally = merge(self._group.gather(self._accumulate(items, loss, temperature, needs_entropy)))
+        if not tally.tokens:
+            raise ValueError("an optimiser step needs at least one trained token")
+        self._group.sum(self._gradients())
+        norm = self._optimiser.gradient_norm()
+        self._require_finite(tally.metrics["actor/loss"], norm.item())
+        return {
+            **tally.metrics,
+            "actor/entropy": tally.entropy / tally.tokens,
+            "actor/logp_diff_mean": tally.logp_diff / tally.tokens,
+            "actor/logp_diff_max": tally.logp_diff_max,
+            "actor/grad_norm": norm.item(),
+            "actor/lr": self._optimiser.step(norm),
+        }
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return checkpoint.named_weights(self._model)
+
+    def onload(self) -> None:
+        self._place(self._device)
+
+    def offload(self) -> None:
+        """Frees the device's memory. On a CPU the weights are already where they would go, and nothing moves."""
+        self._place(torch.device("cpu"))
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def save(self, directory: Path) -> None:
+        if self._rank == 0:
+            checkpoint.save(directory, self._model, self._tokenizer, self._optimiser)
+
+    def load(self, directory: Path) -> None:
+        checkpoint.load(directory, self._model, self._optimiser)
+        self._group.require_equal(weights_checksum(self.named_weights()))
+
+    def _plan(self, samples: Sequence[Sample]) -> list[Rows]:
+        return plan(samples, self._config.micro_batch_tokens, self._scorer.sharing_width)
+
+    @torch.no_grad()
+    def _score(self, rows: Sequence[Sequence[Sample]], temperature: float) -> list[NDArray[np.float32]]:
+        masks = [np.ones(len(sample.response_ids), np.bool_) for sample in chain(*rows)]
+        with self._arithmetic():
+            logprobs, _ = self._scorer.score(micro_batch(rows, masks, self._device), temperature)
+        return np.split(logprobs.cpu().numpy(), np.cumsum([len(mask) for mask in masks])[:-1])
+
+    def _accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
+                    needs_entropy: bool) -> Tally:
+        """Leaves the gradients of this rank's items in the parameters."""
+        items = [item for item in items if item.sample.mask.any()]
+        tallies = [self._backward([[items[i] for i in row] for row in rows], loss, temperature, needs_entropy)
+                   for rows in self._plan([item.sample for item in items])]
+        # read at the end only: reading makes the host wait for the device
+        return merge([read(tally) for tally in tallies])
+
+    def _backward(self, rows: Sequence[Sequence[TrainItem]], loss: LossFunction, temperature: float,
+                  needs_entropy: bool) -> dict[str, Tensor]:
+        items = list(chain(*rows))
+        batch = micro_batch([[item.sample for item in row] for row in rows], [item.sample.mask for item in items],
+                            self._device)
+        with self._arithmetic():
+            logprobs, entropy = self._scorer.score(batch, temperature, needs_entropy)
+        inputs = loss_inputs(items, batch, logprobs, entropy if needs_entropy else None)
+        value, metrics = loss(inputs)
+        value.backward()  # type: ignore[no-untyped-call]
+        diff = (logprobs.detach() - inputs.old_logprobs).abs()
+        return {"tokens": torch.tensor(len(diff)), "entropy": entropy.detach().sum(), "logp_diff": diff.sum(),
+                "logp_diff_max": diff.max(), "actor/loss": value.detach(), **metrics}
+
+    def _gradients(self) -> list[Tensor]:
+        """Of all trained parameters: one that took no part here may have on another rank."""
+        for parameter in self._trained.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [parameter.grad for parameter in self._trained.values() if parameter.grad is not None]
+
+    def _require_finite(self, loss: float, norm: float) -> None:
+        for name, value in ("loss", loss), ("norm of the gradient", norm):
+            if not math.isfinite(value):
+                self._optimiser.skip()
+                raise FloatingPointError(f"the {name} is {value} in optimiser step {self._optimiser.steps + 1}; "
+                                         "the weights were left as they were")
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16")
+
+    def _place(self, device: torch.device) -> None:
+        self._model.to(device)
+        self._optimiser.to(device)
+
+
+def read(row: Mapping[str, Tensor]) -> Tally:
+    """The tally of one micro-batch from scalar tensors."""
+    values = {name: value.item() for name, value in row.items()}
+    tokens, entropy, diff, most = (values.pop(name) for name in ("tokens", "entropy", "logp_diff", "logp_diff_max"))
+    return Tally(int(tokens), entropy, diff, most, values)
+
+
+def merge(tallies: Sequence[Tally]) -> Tally:
+    """The tally of all together."""
+    metrics: dict[str, float] = {}
+    for tally in tallies:
+        for name, value in tally.metrics.items():
+            metrics[name] = metrics.get(name, 0.0) + value
+    return Tally(sum(tally.tokens for tally in tallies), sum(tally.entropy for tally in tallies),
+                 sum(tally.logp_diff for tally in tallies),
+                 max((tally.logp_diff_max for tally in tallies), default=0.0), metrics)
+
+
+def choose_parameters(model: Any, layers: int) -> dict[str, Parameter]:
+    """The parameters to train, by name; the others get no gradient. `layers` 0 trains all, N the last N decoder layers.
+
+    Raises UsageError when the model has fewer.
+    """
+    if layers:
+        decoder = model.get_decoder().layers
+        if layers > len(decoder):
+            raise UsageError(f"trainer.train_layers is {layers}, but the model has {len(decoder)} decoder layers")
+        model.requires_grad_(False)
+        decoder[-layers:].requires_grad_(True)
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def recompute_layers(model: Any) -> None:
+    """Drop each decoder layer's activations and compute them again in the backward pass."""
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    for layer in model.get_decoder().layers:
+        # transformers does it in training mode only; the flag alone, since `train()` would also switch dropout on
+        layer.training = True

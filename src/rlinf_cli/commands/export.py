@@ -1,0 +1,60 @@
+"""`rlinf export`: a checkpoint as a Hugging Face directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlinf_cli.commands._shell import emit, table
+
+if TYPE_CHECKING:
+    from rlinf_cli.runs.export import Exported
+
+
+@click.command()
+@click.argument("run")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--step", type=click.IntRange(min=1), help="Checkpoint to take.  [default: the latest]")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
+              help="Convert the weights.  [default: as they were saved]")
+@click.option("--overwrite", is_flag=True, help="Replace the model that DIRECTORY holds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def export(run: str, directory: Path, step: int | None, dtype: str | None, overwrite: bool, as_json: bool) -> None:
+    """Write the policy of RUN to DIRECTORY, as transformers, vLLM and others load it.
+
+    RUN is a run's directory, its name under runs/, or the directory of one of its checkpoints. No accelerator is
+    needed.
+    """
+    from rlinf_cli.runs.export import export_model
+
+    exported = export_model(run, directory, step, dtype, overwrite)
+    emit(_document(exported), as_json, lambda: table(("", ""), _rows(exported)))
+
+
+def _document(exported: Exported) -> dict[str, object]:
+    return {"directory": str(exported.directory), "run": str(exported.run), "step": exported.step,
+            "dtype": exported.dtype, "bytes": sum(exported.files.values()), "files": dict(exported.files),
+            "load": _load(exported)}
+
+
+def _rows(exported: Exported) -> list[tuple[str, str]]:
+    total = _size(sum(exported.files.values()))
+    files = [f"{name}  {_size(size)}" for name, size in exported.files.items()]
+    return [("exported", f"step {exported.step} of {exported.run}"),
+            ("directory", f"{exported.directory}  {exported.dtype}, {total}"),
+            *zip(["files", *[""] * (len(files) - 1)], files),
+            ("load", _load(exported))]
+
+
+def _load(exported: Exported) -> str:
+    return f"transformers.AutoModelForCausalLM.from_pretrained({str(exported.directory)!r})"
+
+
+def _size(count: int) -> str:
+    """Bytes with the unit that fits: 318 B, 1.2 MB."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

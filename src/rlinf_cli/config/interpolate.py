@@ -1,0 +1,72 @@
+"""OmegaConf's interpolation: `${rollout.prompts}`, `${.prompts}` within a section, `${oc.env:HOME}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlinf_cli.config.errors import nearest_key
+
+_START = re.compile(r"(\\*)\$\{")
+
+
+def is_interpolated(value: Any) -> bool:
+    """Whether OmegaConf would change the value."""
+    if isinstance(value, (list, tuple)):
+        return any(map(is_interpolated, value))
+    return isinstance(value, str) and "${" in value
+
+
+def escaped(value: Any) -> Any:
+    """The value written so that OmegaConf reads it as it is."""
+    if isinstance(value, (list, tuple)):
+        return [escaped(element) for element in value]
+    return _START.sub(lambda match: match[1] * 2 + r"\${", value) if isinstance(value, str) else value
+
+
+def interpolate(written: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The written values with every interpolation resolved, and, for those where that fails, the reason.
+
+    `known`: dotted key -> value of the other keys, taken as they are.
+    """
+    if not written:
+        return {}, {}
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.create(_nested({key: escaped(value) for key, value in known.items()} | {**written}))
+    failures: dict[str, str] = {}
+    values = {key: _resolved(tree, key, failures, known) for key in written}
+    return {key: value for key, value in values.items() if key not in failures}, failures
+
+
+def _resolved(tree: Any, key: str, failures: dict[str, str], known: Mapping[str, Any]) -> Any:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        value = OmegaConf.select(tree, key, throw_on_resolution_failure=True)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except OmegaConfBaseException as error:
+        failures[key] = _reason(error, known)
+
+
+def _reason(error: Exception, known: Mapping[str, Any]) -> str:
+    from omegaconf.errors import GrammarParseError, InterpolationKeyError
+
+    first_line = str(error).splitlines()[0]
+    if isinstance(error, InterpolationKeyError):
+        missing = first_line.split("'")[1]
+        return f"there is no key '{missing}' to take the value from.{nearest_key(missing, known)}"
+    if isinstance(error, GrammarParseError):
+        return f"not a valid interpolation ({first_line}): write ${{KEY}}, or \\${{ for the signs themselves"
+    return f"cannot be interpolated: {first_line.rpartition('interpolation: ')[2]}"
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        section, _, last = name.rpartition(".")
+        place = tree.setdefault(section, {}) if section else tree
+        place[last] = value
+    return tree

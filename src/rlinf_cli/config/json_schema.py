@@ -1,0 +1,3 @@
+"""The configuration as a JSON Schema, for editors and other programs."""
+
+from __future__ import annotations

@@ -1,0 +1,97 @@
+"""Merges defaults, presets, CONFIG files and arguments into a `RunConfig`; everything that is wrong is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from rlinf_cli.config.choose import Choice, choose
+from rlinf_cli.config.errors import raise_if_any
+from rlinf_cli.config.fields import KeySpec, config_class
+from rlinf_cli.config.interpolate import interpolate, is_interpolated
+from rlinf_cli.config.schema import SECTIONS, TOP_LEVEL, RunConfig
+from rlinf_cli.config.source import Given, display, read_all
+from rlinf_cli.config.unknown import unknown_keys
+from rlinf_cli.errors import PluginError
+from rlinf_cli.plugins.registry import Plugins
+
+
+def resolve(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, str | int | None],
+            plugins: Plugins) -> RunConfig:
+    """The configuration that the defaults, the presets of the chosen extensions, the CONFIG files (left to right) and
+    the KEY=VALUE arguments give, a later one wins; a flag (`algo`, `steps`, ... see `source.FLAGS`) is a KEY=VALUE.
+
+    Raises ConfigError with everything that is wrong, PluginError when a chosen extension is missing or broken.
+    """
+    read, problems = read_all(files, overrides, flags)
+    given = {one.key: one for one in read if not _is_empty_section(one)}
+    choice = choose(given, plugins)
+    problems += [*choice.problems, *unknown_keys(given, choice, plugins)]
+    known = {key: one for key, one in given.items() if key in choice.specs}
+    values = choice.defaults() | _preset_values(choice)
+    values |= _given_values(known, values, choice, problems)
+    problems += _not_set(choice, known)
+    raise_if_any(problems)
+    return _built(choice, known, values)
+
+
+def _is_empty_section(one: Given) -> bool:
+    return one.value is None and one.key in SECTIONS
+
+
+def _preset_values(choice: Choice) -> dict[str, Any]:
+    problems: list[str] = []
+    values = _typed(((preset, preset.value) for preset in choice.presets.values()), choice, problems)
+    if problems:
+        raise PluginError(problems[0])
+    return values
+
+
+def _given_values(known: Mapping[str, Given], below: Mapping[str, Any], choice: Choice,
+                  problems: list[str]) -> dict[str, Any]:
+    """Typed values of what was given; interpolations may refer to it and to the values `below`."""
+    plain = _typed(((one, one.value) for one in known.values() if not is_interpolated(one.value)), choice, problems)
+    written = {key: one.value for key, one in known.items() if is_interpolated(one.value)}
+    resolved, failures = interpolate(written, {**below, **plain})
+    problems += [f"{known[key]}: {reason}" for key, reason in failures.items()]
+    return plain | _typed(((known[key], value) for key, value in resolved.items()), choice, problems)
+
+
+def _typed(given: Iterable[tuple[Given, Any]], choice: Choice, problems: list[str]) -> dict[str, Any]:
+    """Typed values of those that can be read; the others become problems."""
+    values: dict[str, Any] = {}
+    for one, value in given:
+        values |= _read(one, value, choice.specs[one.key], problems)
+    return values
+
+
+def _read(one: Given, value: Any, spec: KeySpec, problems: list[str]) -> dict[str, Any]:
+    try:
+        return {one.key: spec.read(value)}
+    except ValueError as error:
+        came_out = "" if value == one.value else f" gives {display(value)}"
+        problems.append(f"{one}{came_out}: {error}")
+        return {}
+
+
+def _not_set(choice: Choice, known: Mapping[str, Given]) -> Iterator[str]:
+    for key, spec in choice.specs.items():
+        if spec.default is MISSING and key not in known and key not in choice.presets:
+            yield f"{key} is not set and {spec.owner} needs it: give {key}=VALUE"
+
+
+def _built(choice: Choice, known: Mapping[str, Given], values: Mapping[str, Any]) -> RunConfig:
+    def part(home: Any, section: str) -> Any:
+        return home(**{f.name: values[f"{section}.{f.name}"] for f in fields(home) if f.init})
+
+    chosen = {section: extension for section, extension in choice.extensions.items() if extension is not None}
+    classes = {section: config_class(section, extension) for section, extension in chosen.items()}
+    return RunConfig(
+        **{name: values[name] for name in TOP_LEVEL},
+        **{section: part(home, section) for section, home in SECTIONS.items()},
+        extensions=chosen,
+        plugin_settings={section: part(home, section) for section, home in classes.items() if home is not None},
+        origins={key: one.origin for key, one in {**choice.presets, **known}.items()},
+    )

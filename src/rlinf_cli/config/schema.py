@@ -1,0 +1,284 @@
+"""The core's configuration keys. A docstring under a field is its help text; `key` declares its default and limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal
+
+from rlinf_cli.plugins.extension import Extension
+
+Section = Literal["workflow", "algorithm", "engine", "trainer", "data", "model", "reward"]
+
+KINDS: Mapping[Section, str] = {
+    "workflow": "workflow", "algorithm": "algorithm", "engine": "engine", "trainer": "trainer", "data": "dataset",
+    "model": "model", "reward": "reward",
+}
+"""What a user chooses by name -> the kind of extension that it is, in the order in which presets apply."""
+
+
+DEFAULT = "the default"
+"""Origin of a value that nobody gave."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must keep to; each element, if the value is a list."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    choices: tuple[Any, ...] = ()
+    pattern: str = ""
+    """Regular expression that the whole text matches."""
+    form: str = ""
+    """The pattern in words."""
+
+    def __str__(self) -> str:
+        bounds = [("at least", self.ge), ("more than", self.gt), ("at most", self.le), ("less than", self.lt)]
+        parts = [f"{words} {bound}" for words, bound in bounds if bound is not None]
+        if self.choices:
+            parts.append("one of " + ", ".join(map(str, self.choices)))
+        return " and ".join([*parts, self.form] if self.form else parts)
+
+    def allows(self, value: Any) -> bool:
+        """Whether the value, or each element of a list, keeps to the rule; None always does."""
+        if value is None:
+            return True
+        if isinstance(value, (list, tuple)):
+            return all(self.allows(element) for element in value)
+        return self._in_bounds(value) and self._is_listed(value)
+
+    def _in_bounds(self, value: Any) -> bool:
+        return ((self.ge is None or value >= self.ge) and (self.gt is None or value > self.gt)
+                and (self.le is None or value <= self.le) and (self.lt is None or value < self.lt))
+
+    def _is_listed(self, value: Any) -> bool:
+        return ((not self.choices or value in self.choices)
+                and (not self.pattern or re.fullmatch(self.pattern, value) is not None))
+
+
+def key(default: Any = MISSING, *, ge: float | None = None, gt: float | None = None, le: float | None = None,
+        lt: float | None = None, choices: Sequence[Any] = (), pattern: str = "", form: str = "") -> Any:
+    """Declare a configuration key of a dataclass: its default and the limits of its value.
+
+    A key without a default must be set by the user. `pattern` is matched by the whole text, `form` says it in words.
+
+    Example::
+
+        @dataclass(frozen=True)
+        class Politeness:
+            bonus: float = key(0.1, ge=0, le=1)
+            \"\"\"Added for each polite word.\"\"\"
+    """
+    rule = Rule(ge, gt, le, lt, tuple(choices), pattern, form)
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The devices, and the Ray cluster that owns them."""
+
+    devices: str = key("auto", pattern=r"auto|(cpu|cuda):[1-9][0-9]*", form="auto, cpu:N or cuda:N")
+    """`auto` (every GPU, or the CPU slots of a machine without one), `cpu:N` or `cuda:N`."""
+    address: str = ""
+    """Address of an existing Ray cluster; empty: a private one is started."""
+    start_timeout_s: float = key(300.0, gt=0)
+    """Seconds that a worker may take to start."""
+    call_timeout_s: float = key(3600.0, gt=0)
+    """Seconds that one call to a worker may take."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The policy to train."""
+
+    name: str = "tiny:digits"
+    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, or a hub name ORG/NAME."""
+
+    @property
+    def variant(self) -> str:
+        """What follows the colon of a named model; empty when there is none."""
+        return self.name.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The prompts."""
+
+    name: str = "digits"
+    """A named data set, or a .jsonl file."""
+    prompt_key: str = ""
+    """Column of the prompt; empty: recognised from the columns."""
+    answer_key: str = ""
+    """Column of the answer; empty: recognised from the columns."""
+    shuffle: bool = True
+    """Whether the rows come in an order drawn from the seed, a new one each epoch."""
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """What a response is worth."""
+
+    name: str = "exact"
+    """A named reward, or `module:function`."""
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """How rewards become a loss."""
+
+    name: str = "grpo"
+    """A named algorithm."""
+    epochs: int = key(1, ge=1)
+    """Passes over the samples of each step."""
+    minibatches: int = key(1, ge=1)
+    """Optimiser steps in a pass."""
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """What is generated in a step, and how tokens are drawn."""
+
+    prompts: int = key(16, ge=1)
+    """Prompts in a step."""
+    group_size: int = key(8, ge=1)
+    """Samples of each prompt."""
+    max_prompt_tokens: int = key(1024, ge=1)
+    """Longest prompt, in tokens."""
+    max_new_tokens: int = key(256, ge=1)
+    """Longest response, in tokens."""
+    temperature: float = key(1.0, gt=0)
+    """Sampling temperature."""
+    top_k: int = key(0, ge=0)
+    """Draw from the K likeliest tokens; 0: from all."""
+    top_p: float = key(1.0, gt=0, le=1)
+    """Draw from the likeliest tokens that together have this probability; 1: from all."""
+    min_p: float = key(0.0, ge=0, lt=1)
+    """Draw from tokens at least this likely relative to the likeliest; 0: from all."""
+    stop: list[str] = field(default_factory=list)
+    """Strings that end a response."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What generates."""
+
+    name: str = "torch"
+    """A named generation engine."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """What holds the parameters and the optimiser."""
+
+    name: str = "torch"
+    """A named trainer."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When the run is saved."""
+
+    every: int = key(0, ge=0)
+    """Steps between checkpoints; 0: only at the end."""
+    keep_last: int = key(2, ge=1)
+    """Checkpoints that are kept."""
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is written down."""
+
+    samples: int = key(4, ge=0)
+    """Samples of each step that are written to samples.jsonl."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The resolved configuration of a run: frozen, picklable, sections as attributes (`config.rollout.prompts`).
+
+    The keys that a chosen extension adds to a section are in `settings(section)`.
+    """
+
+    name: str = key("", pattern=r"(\w[\w.+-]*)?", form="letters, digits and . _ + - only")
+    """Name of the run; empty: made from algorithm, data, model and time."""
+    seed: int = key(0, ge=0)
+    """Decides every random choice of the run."""
+    steps: int = key(100, ge=1)
+    """Steps to train: each generates, scores and trains one batch."""
+    workflow: str = "reasoning"
+    """A named workflow: which roles there are and what flows between them."""
+    placement: str = key("temporal", pattern=r"temporal|.+\.(yaml|yml|json)",
+                         form="temporal or a YAML file that assigns roles to devices")
+    """`temporal` (the roles take turns on all devices), or a YAML file that assigns roles to devices."""
+    runs_dir: str = "runs"
+    """Directory of the run directories."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    extensions: Mapping[Section, Extension] = field(default_factory=dict, repr=False)
+    """Section -> the extension that its name chose."""
+    plugin_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Section -> instance of the extension's configuration dataclass."""
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Key -> where its value came from."""
+
+    def extension(self, section: Section) -> Extension | None:
+        """The extension chosen for a section; None when the name is a path, a hub name or `module:function`."""
+        return self.extensions.get(section)
+
+    def settings(self, section: Section) -> Any:
+        """Instance of the chosen extension's configuration dataclass; None when there is none."""
+        return self.plugin_settings.get(section)
+
+    def origin(self, name: str) -> str:
+        """Where the value of a key came from, in words."""
+        return self.origins.get(name, DEFAULT)
+
+    def items(self) -> Iterator[tuple[str, str, Any]]:
+        """(section, name, value) of every key: top-level keys first (section ''), an extension's after the core's."""
+        for name in TOP_LEVEL:
+            yield "", name, getattr(self, name)
+        for section in SECTIONS:
+            for part in (getattr(self, section), self.plugin_settings.get(section)):
+                for f in fields(part) if part is not None else ():
+                    yield section, f.name, getattr(part, f.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key with its value, a mapping a section."""
+        document: dict[str, Any] = {}
+        for section, name, value in self.items():
+            place = document.setdefault(section, {}) if section else document
+            place[name] = list(value) if isinstance(value, tuple) else value
+        return document
+
+    def to_yaml(self, origins: bool = False) -> str:
+        """The text of a CONFIG file that resolves to this configuration; on request with the origin of each value."""
+        from rlinf_cli.config.write import to_yaml
+
+        return to_yaml(self, origins)
+
+
+SECTIONS: Mapping[str, type] = {
+    "cluster": ClusterConfig, "model": ModelConfig, "data": DataConfig, "reward": RewardConfig,
+    "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig, "trainer": TrainerConfig,
+    "checkpoint": CheckpointConfig, "log": LogConfig,
+}
+"""Sections in the order in which they are shown."""
+
+_NOT_KEYS = {*SECTIONS, "extensions", "plugin_settings", "origins"}
+TOP_LEVEL = tuple(f.name for f in fields(RunConfig) if f.name not in _NOT_KEYS)
+"""Keys that stand in no section."""
+

@@ -1,0 +1,63 @@
+"""From a step's samples to what each rank trains in each optimiser step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf_cli.contracts.algorithm import Algorithm, Returns
+from rlinf_cli.contracts.trainer import TrainItem
+from rlinf_cli.rl.aggregation import token_weights
+from rlinf_cli.rl.packing import partition
+from rlinf_cli.rl.trajectory import FloatArray, Sample
+
+if TYPE_CHECKING:
+    from rlinf_cli.config.schema import RunConfig
+
+Parts = list[list[TrainItem]]
+"""What one rank trains: its items of each optimiser step."""
+
+
+def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> list[Parts]:
+    """The parts of each rank. The samples are those with a reward, in a fixed order.
+
+    Everything that depends on the whole step (advantages, the share of each token in the loss) is settled here, so the
+    gradient does not depend on how the items are split over ranks and micro-batches.
+    """
+    advantages = sample_advantages(samples, algorithm)
+    parts: list[Parts] = [[] for _ in range(world)]
+    for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
+        items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
+        shares = partition([len(item.sample) for item in items], world)
+        for part, share in zip(parts, shares, strict=True):
+            part.append([items[i] for i in share])
+    return parts
+
+
+def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm) -> FloatArray:
+    """The algorithm's advantage of each sample, float32 [B]."""
+    import torch
+
+    numbers: dict[str, int] = {}
+    groups = [numbers.setdefault(sample.group_id, len(numbers)) for sample in samples]
+    returns = Returns(torch.tensor([sample.reward for sample in samples], dtype=torch.float32), torch.tensor(groups),
+                      torch.tensor([int(sample.mask.sum()) for sample in samples]))
+    advantages: FloatArray = algorithm.advantages(returns).numpy()
+    return advantages
+
+
+def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -> Iterator[NDArray[Any]]:
+    """Which samples each optimiser step trains: each pass covers all in an order of its own, a function of (seed,
+    version, pass); at most one optimiser step a sample."""
+    for epoch in range(epochs):
+        noise = np.random.Generator(np.random.Philox(key=[seed, version], counter=[0, 0, 0, epoch]))
+        yield from np.array_split(noise.permutation(count), min(count, number))
+
+
+def _items(samples: Sequence[Sample], advantages: FloatArray, algorithm: Algorithm, longest: int) -> list[TrainItem]:
+    weights = token_weights([sample.mask for sample in samples], algorithm.aggregation, longest)
+    return [TrainItem(sample, np.where(sample.mask, advantage, np.float32(0)), share)
+            for sample, advantage, share in zip(samples, advantages, weights, strict=True)]

@@ -1,0 +1,62 @@
+"""What a workflow sees of the run it is part of. It says what flows, never where anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from rlinf_cli.config.schema import RunConfig
+    from rlinf_cli.flow.channel import Channel
+    from rlinf_cli.flow.group import Group
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role of a workflow: which worker does it, and on how many ranks it can run."""
+
+    name: str
+    worker: str
+    """`module:Class` of the worker."""
+    ranks: Literal["all", "one"] = "all"
+    """`all`: one rank a device of its placement; `one`: a single rank."""
+    stateful: bool = False
+    """Holds what is trained: gets the checkpoint on resume and writes it."""
+
+
+class Step(Protocol):
+    """One pass of the macro flow."""
+
+    index: int
+
+    def channels(self, *names: str) -> Sequence[Channel]:
+        """Channels of this step's own, which end with it."""
+        ...
+
+    def feed(self, prompts: Channel) -> None:
+        """Put this step's prompts and close the channel."""
+        ...
+
+
+class Flow(Protocol):
+    """The run as its workflow sees it."""
+
+    config: RunConfig
+
+    def groups(self, *roles: str) -> Sequence[Group]:
+        """The launched groups. Their calls return handles at once; the flow waits for them where the step ends."""
+        ...
+
+    def steps(self) -> Iterator[Step]:
+        """The steps still to do. The next one comes as soon as the staleness bound lets it start: strictly on-policy,
+        that is once everything of the step before has ended."""
+        ...
+
+
+class Workflow(Protocol):
+    """Target of a workflow extension, built without arguments."""
+
+    def roles(self, config: RunConfig) -> Sequence[Role]: ...
+
+    def run(self, flow: Flow) -> Any: ...

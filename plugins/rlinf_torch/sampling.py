@@ -25,9 +25,9 @@ class Knobs:
 
 
 def sample(logits: Tensor, knobs: Knobs, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens (int64 [n]) and log-probabilities (float32 [n]) for logits [n, V] and one number in (0, 1) a row (float64 [n]).
+    """Tokens (int64 [n]) and log-probabilities (float32 [n]) for logits [n, V] and `uniforms` in (0, 1), float64 [n].
 
-    The token is the inverse of the cumulative distribution, in the order of the vocabulary, at the row's number.
+    A row's token is the inverse of its cumulative distribution, in the order of the vocabulary, at its number.
     """
     logprobs = torch.log_softmax(logits.float() / knobs.temperature, -1)
     if knobs.top_k is not None:
@@ -49,11 +49,11 @@ def _kept(logprobs: Tensor, knobs: Knobs) -> Tensor:
     assert knobs.top_k is not None
     assert knobs.top_p is not None
     assert knobs.min_p is not None
-    ordered, order = logprobs.sort(-1, descending=True, stable=True)
+    ordered, order = torch.sort(logprobs, dim=-1, descending=True, stable=True)
     ranks = torch.arange(ordered.shape[-1], device=ordered.device)
     probabilities = torch.where(ranks < knobs.top_k, ordered.exp(), 0.0)
     before = probabilities.cumsum(-1) - probabilities
-    kept = ((ranks < knobs.top_k) & (before < knobs.top_p * probabilities.sum(-1, keepdim=True))
-            & (probabilities >= knobs.min_p * probabilities[:, :1]))
+    nucleus = (before < knobs.top_p * probabilities.sum(-1, keepdim=True)) | (knobs.top_p >= 1)
+    kept = (ranks < knobs.top_k) & nucleus & (probabilities >= knobs.min_p * probabilities[:, :1])
     kept[:, 0] = True
     return torch.empty_like(kept).scatter_(1, order, kept)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from rlinf_cli.api import Completion, Finish, IntArray, Request
+from rlinf_cli.api import Completion, Finish, Request
 from rlinf_torch.noise import request_key
 from rlinf_torch.sampling import Knobs
 

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from rlinf_cli.models.checksum import weights_checksum as weights_checksum
     from rlinf_cli.models.load import load_causal_lm as load_causal_lm
     from rlinf_cli.models.load import load_tokenizer as load_tokenizer
+    from rlinf_cli.models.load import stored_weights as stored_weights
     from rlinf_cli.plugins.extension import Extension as Extension
     from rlinf_cli.plugins.hookspecs import hookimpl as hookimpl
     from rlinf_cli.rl.advantages import group_advantages as group_advantages
     from rlinf_cli.rl.losses import clipped_surrogate as clipped_surrogate
     from rlinf_cli.rl.packing import micro_batches as micro_batches
+    from rlinf_cli.rl.trajectory import Finish as Finish
     from rlinf_cli.rl.trajectory import Prompt as Prompt
     from rlinf_cli.rl.trajectory import Sample as Sample
 
@@ -66,11 +68,13 @@ _HOMES = {
     "weights_checksum": "models.checksum",
     "load_causal_lm": "models.load",
     "load_tokenizer": "models.load",
+    "stored_weights": "models.load",
     "Extension": "plugins.extension",
     "hookimpl": "plugins.hookspecs",
     "group_advantages": "rl.advantages",
     "clipped_surrogate": "rl.losses",
     "micro_batches": "rl.packing",
+    "Finish": "rl.trajectory",
     "Prompt": "rl.trajectory",
     "Sample": "rl.trajectory",
 }

@@ -29,6 +29,9 @@ COMMANDS = [
     (["plugins", "list"], set()),
     (["plugins", "list", "--json"], set()),
     (["plugins", "info", "grpo"], set()),
+    (["config", "keys"], set()),
+    (["config", "show", "steps=3"], set()),
+    (["config", "schema"], set()),
 ]
 """Arguments of `rlinf`, and which of the heavy packages they may import."""
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
 
 from rlinf_cli.config.convert import type_name
-from rlinf_cli.config.fields import KeySpec, core_keys, extension_keys
+from rlinf_cli.config.errors import nearest_key
+from rlinf_cli.config.fields import KeySpec, core_keys, usable_keys
 from rlinf_cli.config.schema import KINDS, SECTIONS
 from rlinf_cli.config.source import display
-from rlinf_cli.errors import PluginError
+from rlinf_cli.errors import UsageError
 from rlinf_cli.plugins.registry import Plugins
 
 
@@ -22,47 +23,59 @@ from rlinf_cli.plugins.registry import Plugins
 class Entry:
     """A key as it is shown to users."""
 
-    key: str
-    type: str
-    default: str
-    """As it would be written; empty when the key must be set."""
-    rule: str
-    """The limits of its value in words; empty when there are none."""
-    meaning: str
+    spec: KeySpec
     owner: str
     """`core`, or the extension and the distribution that it comes from: `algorithm grpo (rlinf-cli)`."""
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+    @property
+    def section(self) -> str:
+        """Empty for a key of the top level."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def type(self) -> str:
+        """`int`, `list[str]`, `float | None`."""
+        return type_name(self.spec.annotation)
+
+    @property
+    def default(self) -> str:
+        """As a user would write it; empty when the key must be set."""
+        return "" if self.spec.default is MISSING else display(self.spec.default) or '""'
+
+    @property
+    def meaning(self) -> str:
+        """The docstring under the field."""
+        return meanings(self.spec.home).get(self.spec.field, "")
+
+    @property
+    def meaning_with_limits(self) -> str:
+        """Both in one text, the limits in parentheses."""
+        return " ".join(filter(None, [self.meaning, f"({self.limits})" if self.limits else ""]))
+
+    @property
+    def limits(self) -> str:
+        """What the value must be, in words; empty when the type says it all."""
+        return str(self.spec.rule)
 
 
 def catalogue(plugins: Plugins) -> list[Entry]:
     """Every key of the core and of all installed extensions, section by section."""
-    found = [_entry(spec, spec.owner) for spec in core_keys().values()]
-    found += [_entry(spec, owner) for spec, owner in _extension_specs(plugins)]
+    found = [Entry(spec, spec.owner) for spec in core_keys().values()]
+    found += _extension_entries(plugins)
     places = {section: place for place, section in enumerate(["", *SECTIONS])}
-    return sorted(found, key=lambda entry: places[entry.key.rpartition(".")[0]])
+    return sorted(found, key=lambda entry: places[entry.section])
 
 
-def _extension_specs(plugins: Plugins) -> Iterator[tuple[KeySpec, str]]:
-    """The keys of extensions whose configuration can be imported, with their owners; `rlinf plugins` tells of others."""
+def _extension_entries(plugins: Plugins) -> Iterator[Entry]:
     homes = {offer.key: info.distribution for info in plugins.plugins for offer in info.provides}
     for section, kind in KINDS.items():
         for name, extension in plugins.extensions(kind).items():
-            try:
-                specs = extension_keys(section, extension)
-            except PluginError:
-                continue
-            for spec in specs.values():
-                yield spec, f"{spec.owner} ({homes[kind, name]})"
-
-
-def _entry(spec: KeySpec, owner: str) -> Entry:
-    default = "" if spec.default is MISSING else written(spec.default)
-    return Entry(spec.key, type_name(spec.annotation), default, str(spec.rule), meanings(spec.home).get(spec.field, ""),
-                 owner)
-
-
-def written(value: Any) -> str:
-    """A default as a user would write it on the command line."""
-    return display(value) or '""'
+            for spec in usable_keys(section, extension).values():
+                yield Entry(spec, f"{spec.owner} ({homes[kind, name]})")
 
 
 @functools.cache
@@ -70,14 +83,42 @@ def meanings(home: type) -> dict[str, str]:
     """Field -> the docstring under it, of a dataclass and those that it inherits from."""
     found: dict[str, str] = {}
     for cls in reversed(home.__mro__[:-1]):
-        body = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body[0]
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)
         found |= dict(_documented(body.body))
     return found
 
 
 def _documented(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for statement, after in zip(body, body[1:]):
+    for statement, after in itertools.pairwise(body):
         if (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
                 and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)):
             yield statement.target.id, " ".join(str(after.value.value).split())
+
+
+def matching(prefix: str, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries whose key is the prefix, stands below it or starts with it.
+
+    Raises UsageError with the nearest key when there are none.
+    """
+    found = [entry for entry in entries if entry.key.startswith(prefix)]
+    if not found:
+        near = nearest_key(prefix, [*SECTIONS, *(entry.key for entry in entries)])
+        raise UsageError(f"no key starts with '{prefix}'.{near} See: rlinf config keys")
+    return found
+
+
+def markdown_tables(entries: Sequence[Entry]) -> str:
+    """A table a section, with a heading each."""
+    parts = []
+    for section, group in itertools.groupby(entries, key=lambda entry: entry.section):
+        heading = f"### {section}\n\n{SECTIONS[section].__doc__}" if section else "### Top level"
+        header = "| key | type | default | meaning | owner |\n|---|---|---|---|---|"
+        parts.append("\n".join([f"{heading}\n", header, *map(_row, group)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(entry: Entry) -> str:
+    default = f"`{entry.default}`" if entry.default else "must be set"
+    cells = [f"`{entry.key}`", f"`{entry.type}`", default, entry.meaning_with_limits, entry.owner]
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"

@@ -85,12 +85,8 @@ def _resolved_name(one: Given, choice: Choice, given: Mapping[str, Given]) -> st
 
 
 def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
-    """The extension; None when the name is a path, a hub name or a function. Raises UsageError or PluginError."""
-    if section == "data" and ("/" in name or "." in name):
-        if not name.endswith(".jsonl"):
-            raise UsageError("of files only .jsonl is read: convert it, or name a data set")
-        return None
-    if (section == "reward" and ":" in name) or (section == "model" and _is_path(name, plugins)):
+    """The extension; None when the name is a path, a hub name or a function, which others look for."""
+    if _is_elsewhere(section, name):
         return None
     try:
         return plugins.get(KINDS[section], name.partition(":")[0] if section == "model" else name)
@@ -98,11 +94,10 @@ def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
         raise UsageError(f"{error}{_HINTS.get(section, '')}") from error
 
 
-def _is_path(model: str, plugins: Plugins) -> bool:
-    """Whether it is a directory or a hub name. A directory beside the user never hides a named model."""
-    if model.startswith((".", "~")) or "/" in model:
-        return True
-    return model.partition(":")[0] not in plugins.names("model") and Path(model).exists()
+def _is_elsewhere(section: Section, name: str) -> bool:
+    if section == "model":
+        return name.startswith((".", "~")) or "/" in name or Path(name).is_dir()
+    return (section == "data" and ("/" in name or "." in name)) or (section == "reward" and ":" in name)
 
 
 def _take(section: Section, extension: Extension, choice: Choice) -> None:

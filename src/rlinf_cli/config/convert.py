@@ -61,7 +61,7 @@ def type_name(annotation: Any) -> str:
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin in (list, tuple):
-        return f"list[{', '.join('...' if a is ... else type_name(a) for a in arguments)}]"
+        return f"list[{', '.join(type_name(argument) for argument in arguments if argument is not ...)}]"
     return str(getattr(annotation, "__name__", annotation))
 
 

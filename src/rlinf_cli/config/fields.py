@@ -61,6 +61,14 @@ def extension_keys(section: Section, extension: Extension) -> dict[str, KeySpec]
     return {spec.key: spec for spec in _keys_of(home, f"{section}.", owner)}
 
 
+def usable_keys(section: Section, extension: Extension) -> dict[str, KeySpec]:
+    """The same, for extensions that nobody chose: a broken one has no keys; it is told when it is chosen."""
+    try:
+        return extension_keys(section, extension)
+    except PluginError:
+        return {}
+
+
 def config_class(section: Section, extension: Extension) -> type | None:
     """The extension's configuration dataclass; None when it has none. A workflow has no section, so no keys."""
     home = None if section == "workflow" else extension.load_config()

@@ -34,33 +34,39 @@ def interpolate(written: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[d
         return {}, {}
     from omegaconf import OmegaConf
 
-    tree = OmegaConf.create(_nested({key: escaped(value) for key, value in known.items()} | {**written}))
-    failures: dict[str, str] = {}
-    values = {key: _resolved(tree, key, failures, known) for key in written}
+    failures = {key: reason for key, value in written.items() if (reason := _malformed(value))}
+    sound = {key: value for key, value in written.items() if key not in failures}
+    tree = OmegaConf.create(_nested({key: escaped(value) for key, value in known.items()} | sound))
+    values = {key: _resolved(tree, key, failures, known) for key in sound}
     return {key: value for key, value in values.items() if key not in failures}, failures
+
+
+def _malformed(value: Any) -> str:
+    """Why OmegaConf cannot parse the value; empty when it can."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import GrammarParseError
+
+    try:
+        OmegaConf.create([value])
+    except GrammarParseError as error:
+        reason = str(error).splitlines()[0]
+        return f"not a valid interpolation ({reason}): write ${{KEY}}, or \\${{ for the signs themselves"
+    return ""
 
 
 def _resolved(tree: Any, key: str, failures: dict[str, str], known: Mapping[str, Any]) -> Any:
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
     try:
         value = OmegaConf.select(tree, key, throw_on_resolution_failure=True)
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except InterpolationKeyError as error:
+        missing = str(error).split("'")[1]
+        failures[key] = f"there is no key '{missing}' to take the value from.{nearest_key(missing, known)}"
     except OmegaConfBaseException as error:
-        failures[key] = _reason(error, known)
-
-
-def _reason(error: Exception, known: Mapping[str, Any]) -> str:
-    from omegaconf.errors import GrammarParseError, InterpolationKeyError
-
-    first_line = str(error).splitlines()[0]
-    if isinstance(error, InterpolationKeyError):
-        missing = first_line.split("'")[1]
-        return f"there is no key '{missing}' to take the value from.{nearest_key(missing, known)}"
-    if isinstance(error, GrammarParseError):
-        return f"not a valid interpolation ({first_line}): write ${{KEY}}, or \\${{ for the signs themselves"
-    return f"cannot be interpolated: {first_line.rpartition('interpolation: ')[2]}"
+        reason = str(error).splitlines()[0].rpartition("interpolation: ")[2]
+        failures[key] = f"cannot be interpolated: {reason}"
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

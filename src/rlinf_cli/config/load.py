@@ -11,10 +11,10 @@ from rlinf_cli.config.choose import Choice, choose
 from rlinf_cli.config.errors import raise_if_any
 from rlinf_cli.config.fields import KeySpec, config_class
 from rlinf_cli.config.interpolate import interpolate, is_interpolated
-from rlinf_cli.config.schema import SECTIONS, TOP_LEVEL, RunConfig
+from rlinf_cli.config.schema import KINDS, SECTIONS, TOP_LEVEL, RunConfig
 from rlinf_cli.config.source import Given, display, read_all
 from rlinf_cli.config.unknown import unknown_keys
-from rlinf_cli.errors import PluginError
+from rlinf_cli.errors import CapacityError, PluginError
 from rlinf_cli.plugins.registry import Plugins
 
 
@@ -95,3 +95,41 @@ def _built(choice: Choice, known: Mapping[str, Given], values: Mapping[str, Any]
         plugin_settings={section: part(home, section) for section, home in classes.items() if home is not None},
         origins={key: one.origin for key, one in {**choice.presets, **known}.items()},
     )
+
+
+def check(config: RunConfig, devices: int | None = None) -> None:
+    """Raise ConfigError with everything that does not go together, CapacityError when `cluster.devices` asks for more.
+
+    `devices`: how many of the asked kind there are; None when that is not known.
+    """
+    raise_if_any([*_indivisible(config), *_plugin_problems(config)])
+    kind, _, asked = config.cluster.devices.partition(":")
+    if devices is not None and asked and int(asked) > devices:
+        fix = f"at most {kind}:{devices} can be had" if devices else "cluster.devices=auto takes what there is"
+        raise CapacityError(f"{_shown(config, 'cluster.devices', config.cluster.devices)}: "
+                            f"only {devices} {kind} devices are there: {fix}")
+
+
+def _indivisible(config: RunConfig) -> Iterator[str]:
+    prompts, size, parts = config.rollout.prompts, config.rollout.group_size, config.algorithm.minibatches
+    samples = prompts * size
+    if samples % parts:
+        divisors = [n for n in range(1, samples + 1) if samples % n == 0]
+        below = [n for n in divisors if n < parts][-1]
+        nearest = " or ".join(str(n) for n in [below, *[n for n in divisors if n > parts][:1]])
+        yield (f"{_shown(config, 'algorithm.minibatches', parts)}: the {samples} samples of a step (rollout.prompts "
+               f"{prompts} x rollout.group_size {size}) cannot be split into {parts} equal parts: {nearest} would do")
+
+
+def _plugin_problems(config: RunConfig) -> Iterator[str]:
+    """What the plugins' own rules say: `problems()` and `problems_with(config)` of their configuration dataclasses."""
+    for section in KINDS:
+        settings = config.settings(section)
+        if hasattr(settings, "problems"):
+            yield from settings.problems()
+        if hasattr(settings, "problems_with"):
+            yield from settings.problems_with(config)
+
+
+def _shown(config: RunConfig, key: str, value: object) -> str:
+    return str(Given(key, value, config.origin(key)))

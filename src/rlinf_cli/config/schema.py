@@ -84,7 +84,7 @@ class ClusterConfig:
     """The devices, and the Ray cluster that owns them."""
 
     devices: str = key("auto", pattern=r"auto|(cpu|cuda):[1-9][0-9]*", form="auto, cpu:N or cuda:N")
-    """`auto` (every GPU, or the CPU slots of a machine without one), `cpu:N` or `cuda:N`."""
+    """Devices to use; `auto`: every GPU, or the CPU slots of a machine without one."""
     address: str = ""
     """Address of an existing Ray cluster; empty: a private one is started."""
     start_timeout_s: float = key(300.0, gt=0)
@@ -206,7 +206,7 @@ class RunConfig:
     """
 
     name: str = key("", pattern=r"(\w[\w.+-]*)?", form="letters, digits and . _ + - only")
-    """Name of the run; empty: made from algorithm, data, model and time."""
+    """Name of the run and its directory; empty: made from algorithm, data, model and time."""
     seed: int = key(0, ge=0)
     """Decides every random choice of the run."""
     steps: int = key(100, ge=1)
@@ -215,7 +215,7 @@ class RunConfig:
     """A named workflow: which roles there are and what flows between them."""
     placement: str = key("temporal", pattern=r"temporal|.+\.(yaml|yml|json)",
                          form="temporal or a YAML file that assigns roles to devices")
-    """`temporal` (the roles take turns on all devices), or a YAML file that assigns roles to devices."""
+    """Which roles run on which devices; `temporal`: they take turns on all of them."""
     runs_dir: str = "runs"
     """Directory of the run directories."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

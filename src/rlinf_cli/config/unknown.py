@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from rlinf_cli.config.choose import Choice
 from rlinf_cli.config.errors import nearest_key
-from rlinf_cli.config.fields import extension_keys
-from rlinf_cli.config.schema import KINDS, SECTIONS, Section
+from rlinf_cli.config.fields import usable_keys
+from rlinf_cli.config.schema import KINDS, SECTIONS
 from rlinf_cli.config.source import Given, display
-from rlinf_cli.errors import PluginError
-from rlinf_cli.plugins.extension import Extension
 from rlinf_cli.plugins.registry import Plugins
 
 
@@ -48,14 +46,7 @@ def _about_section(one: Given, choice: Choice) -> str:
 def _owners(key: str, plugins: Plugins) -> list[str]:
     """Names of the extensions, chosen or not, that have this key."""
     return [name for section, kind in KINDS.items() if key.startswith(f"{section}.")
-            for name, extension in plugins.extensions(kind).items() if _has(section, extension, key)]
-
-
-def _has(section: Section, extension: Extension, key: str) -> bool:
-    try:
-        return key in extension_keys(section, extension)
-    except PluginError:
-        return False
+            for name, extension in plugins.extensions(kind).items() if key in usable_keys(section, extension)]
 
 
 def _about_owners(one: Given, owners: list[str], choice: Choice) -> str:

@@ -1,7 +1,7 @@
 """Items and messages as bytes.
 
-An item is pickled (protocol 5) into a *stream*; its large buffers (NumPy arrays, torch CPU tensors) stay outside it, and
-large bytes objects are handed through without a copy. A *frame* is a list of messages with its length before it.
+An item is pickled (protocol 5) into a *stream*; its large buffers (NumPy arrays, torch CPU tensors) stay outside it,
+and large bytes objects are handed through without a copy. A *frame* is a list of messages with its length before it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pickle
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,7 +169,7 @@ class FrameReader:
         start = yield from self._frames()
         self._keep(start)
 
-    def _frames(self) -> Iterator[memoryview]:
+    def _frames(self) -> Generator[memoryview, None, int]:
         start = 0
         with memoryview(self._buffer) as view:
             while (end := self._end(start)) is not None and end <= self._filled:

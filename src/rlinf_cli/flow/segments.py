@@ -1,8 +1,8 @@
 """Large items in shared memory: the producer copies once into a pooled slot, the consumer reads it where it lies.
 
-A *file* (in a directory of the run under /dev/shm) holds slots of one size; a *slot* holds one item. Files are allocated
-before they are mapped, so that a full /dev/shm is an error here and not a SIGBUS later, and their pages are faulted in
-once and then used again.
+A *file* (in a directory of the run under /dev/shm) holds slots of one size; a *slot* holds one item. Files are
+allocated before they are mapped, so that a full /dev/shm is an error here and not a SIGBUS later, and their pages are
+faulted in once and then used again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import errno
 import mmap
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf_cli.flow.errors import ChannelError, ChannelFullError
 from rlinf_cli.flow.frames import Bytes, Pickled, is_tensor
+from rlinf_cli.flow.timeline import spent
 from rlinf_cli.state.slots import SlotId
 
 Array = NDArray[np.uint8]
@@ -43,15 +46,14 @@ class Slot(NamedTuple):
 
     node: str
     id: SlotId
-    size: int
-    """Bytes of the slot; `used` of them hold the item."""
     used: int
+    """Bytes of the slot that hold the item."""
     stream: Span | None
     buffers: tuple[Span, ...]
 
 
 class NoSpaceError(Exception):
-    """The shared-memory file system is full."""
+    """The shared-memory file system is full, or the directory is not there (a node without a NodeStore)."""
 
 
 def slot_size(size: int) -> int:
@@ -106,41 +108,60 @@ class SegmentPool:
         self._idle: dict[int, list[tuple[_File, int]]] = {}
         self._made = 0
         self._removed: list[str] = []
-        self._lock = threading.Lock()
+        self._failure: ChannelError | None = None
+        self._changed = threading.Condition()
 
-    def acquire(self, size: int) -> SlotId | None:
-        """A slot of at least `size` bytes, or None when one must be given back first. Raises NoSpaceError."""
-        wanted = slot_size(size)
-        with self._lock:
-            idle = self._idle.setdefault(wanted, [])
-            if not idle and not self._grow(wanted):
-                return None
-            file, offset = idle.pop()
-            file.idle.discard(offset)
-            return SlotId(self.owner, file.name, offset)
+    def acquire(self, size: int, timeout: float) -> SlotId:
+        """A slot of at least `size` bytes; waits up to `timeout` seconds until consumers have given enough back.
 
-    def write(self, slot: SlotId, spans: Iterable[tuple[Span, Sequence[Bytes]]]) -> None:
-        """Copy pieces of bytes to their places."""
-        array = self._files[slot.file].array[slot.offset :]
-        for span, pieces in spans:
-            start = span.start
-            for piece in pieces:
-                source = np.frombuffer(piece, np.uint8)
-                np.copyto(array[start : start + len(source)], source)
-                start += len(source)
+        Raises NoSpaceError when the file system is full, ChannelFullError when the limit is reached and nothing comes.
+        """
+        wanted, deadline = slot_size(size), time.monotonic() + timeout
+        with self._changed:
+            while (slot := self._take(wanted)) is None:
+                with spent("wait_space"):
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        raise ChannelFullError(
+                            f"no shared memory is left for an item of {size} bytes: all {self.limit} bytes hold items "
+                            "that wait in channels or that consumers keep")
+            return slot
+
+    def _take(self, wanted: int) -> SlotId | None:
+        if self._failure is not None:
+            raise self._failure
+        idle = self._idle.setdefault(wanted, [])
+        if not idle and not self._grow(wanted):
+            return None
+        file, offset = idle.pop()
+        file.idle.discard(offset)
+        return SlotId(self.owner, file.name, offset)
+
+    def fail(self, error: ChannelError) -> None:
+        """End all waiting: nothing will be given back any more."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def write(self, slot: SlotId, span: Span, pieces: Iterable[Bytes]) -> None:
+        """Copy pieces of bytes, one behind the other, to their place in a slot."""
+        array, end = self._files[slot.file].array, slot.offset + span.start
+        for piece in pieces:
+            start, end = end, end + len(piece)
+            np.copyto(array[start:end], np.frombuffer(piece, np.uint8))
 
     def give_back(self, slots: Iterable[SlotId]) -> None:
-        with self._lock:
+        with self._changed:
             for slot in slots:
                 file = self._files[slot.file]
                 file.idle.add(slot.offset)
                 self._idle[file.slot_size].append((file, slot.offset))
             if self.total > self.limit:
                 self._trim(self.total - self.limit)
+            self._changed.notify_all()
 
     def take_removed(self) -> list[str]:
         """Files removed since the last call: consumers should forget them."""
-        with self._lock:
+        with self._changed:
             removed, self._removed = self._removed, []
             return removed
 
@@ -155,7 +176,7 @@ class SegmentPool:
         try:
             file = self._create(wanted, size)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.ENOENT):
                 raise
             self._trim(self.total)
             raise NoSpaceError(str(error)) from error
@@ -207,7 +228,8 @@ class _Mapping:
         fd = os.open(path, os.O_RDONLY)
         try:
             # private, so that writing to a tensor neither faults nor shows elsewhere; pages not written to are shared
-            self.map = mmap.mmap(fd, os.fstat(fd).st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            access = mmap.PROT_READ | mmap.PROT_WRITE
+            self.map = mmap.mmap(fd, os.fstat(fd).st_size, flags=mmap.MAP_PRIVATE, prot=access)
         finally:
             os.close(fd)
         self._populated: set[int] = set()
@@ -216,7 +238,7 @@ class _Mapping:
         if slot.id.offset not in self._populated:
             self._populated.add(slot.id.offset)
             with contextlib.suppress(OSError):  # an older kernel: the pages are faulted in one by one
-                self.map.madvise(_POPULATE_READ, slot.id.offset, slot.size)
+                self.map.madvise(_POPULATE_READ, slot.id.offset, slot_size(slot.used))
         return np.frombuffer(self.map, np.uint8, slot.used, slot.id.offset)
 
     def discard_writes(self, offset: int, size: int) -> None:
@@ -254,7 +276,7 @@ class Mappings:
 
     def _ended(self, slot: Slot, mapping: _Mapping | None) -> None:
         if mapping is not None:
-            mapping.discard_writes(slot.id.offset, slot.size)
+            mapping.discard_writes(slot.id.offset, slot_size(slot.used))
         self._released(slot.id)
 
 

@@ -74,7 +74,8 @@ def _check_safetensors(path: Path, name: str) -> None:
     with open(path / name, "rb") as file:
         start = file.read(8)
     if len(start) < 8 or 8 + struct.unpack("<Q", start)[0] > size:
-        raise UsageError(f"{path / name} is no complete safetensors file (an unfinished download, or a Git LFS pointer?)")
+        raise UsageError(f"{path / name} is no complete safetensors file (an unfinished download, or a Git LFS "
+                         "pointer?): fetch it again")
 
 
 def _json(path: Path) -> dict[str, Any]:

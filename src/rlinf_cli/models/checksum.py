@@ -24,4 +24,5 @@ def _digest(name: str, tensor: Tensor) -> str:
     import torch
 
     raw = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-    return f"{name} {tensor.dtype} {tuple(tensor.shape)} {xxhash.xxh3_128_hexdigest(raw.numpy())}"
+    content = xxhash.xxh3_128_hexdigest(raw.numpy().data)
+    return f"{name} {tensor.dtype} {tuple(tensor.shape)} {content}"

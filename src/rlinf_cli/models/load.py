@@ -1,4 +1,4 @@
-"""Loading what a model directory holds. The only place that calls `from_pretrained`: no code of the directory is run."""
+"""Loading what a model directory holds: the only place that calls `from_pretrained`. None of its code is run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ def load_tokenizer(path: Path) -> Any:
 def load_causal_lm(path: Path, dtype: str) -> Any:
     """The language model (a `transformers.PreTrainedModel`) of a directory, in evaluation mode, on the CPU.
 
-    `dtype`: `float32` or `bfloat16`. Raises UsageError when weights are missing or do not fit the configuration,
-    which `transformers` would fill with random numbers.
+    `dtype`: `float32` or `bfloat16`. Raises UsageError when it is no causal language model, and when weights are
+    missing or do not fit the configuration, which `transformers` would fill with random numbers.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, __version__
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as KNOWN
     from transformers.utils import logging
 
+    kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if kind not in KNOWN:
+        raise UsageError(f"model directory '{path}' holds a model of type {kind!r}, which is no causal language model "
+                         f"to transformers {__version__}")
     logging.disable_progress_bar()
     model, found = AutoModelForCausalLM.from_pretrained(
         str(path), dtype=dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False,

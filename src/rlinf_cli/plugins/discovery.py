@@ -60,7 +60,8 @@ def discover() -> list[EntryPoint]:
     for distribution in importlib.metadata.distributions():
         try:
             if _declares_plugins(distribution):
-                names.setdefault(normalized(distribution.metadata["Name"]), distribution.metadata["Name"])
+                name = distribution.metadata["Name"]
+                names.setdefault(normalized(name), name)
         except Exception as error:  # noqa: PERF203 - metadata is written by anybody: cut short, undecodable, ...
             found.append(_unreadable(str(distribution.locate_file("")), error))
     found += [entry for name in names.values() for entry in _entry_points(name)]

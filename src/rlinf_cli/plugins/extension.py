@@ -40,6 +40,8 @@ class Extension:
     told how to install it."""
     extra: str = ""
     """The extra of the providing distribution that brings `requires`, for the install hint."""
+    install: str = ""
+    """The command of the install hint, where a plain `pip install` of `requires` or the extra would not do."""
     preset: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Dotted configuration keys and the defaults they take when this extension is chosen."""
 

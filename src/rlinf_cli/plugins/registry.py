@@ -123,7 +123,8 @@ class Plugins:
 
 
 def _failure(info: PluginInfo) -> str:
-    return f"plugin {info.origin} failed: {info.problem}. See: rlinf plugins info {info.name} --traceback"
+    option = " --traceback" if info.traceback else ""
+    return f"plugin {info.origin} failed: {info.problem} (rlinf plugins info {info.name}{option})"
 
 
 def _judged(info: PluginInfo, infos: tuple[PluginInfo, ...]) -> PluginInfo:
@@ -158,5 +159,7 @@ def _missing(extension: Extension) -> list[str]:
 
 
 def _installation(extension: Extension, distribution: str) -> str:
+    if extension.install:
+        return extension.install
     with_extra = f"'{distribution}[{extension.extra}]'"
     return f"pip install {with_extra if extension.extra else ' '.join(_missing(extension))}"

@@ -183,7 +183,7 @@ class ChannelsState:
         if channel.broken is not None or channel.closed:
             kind, message = _ended(channel)
             channel.tally.dropped[message] += len(event.items)
-            yield Refuse(event.client, event.channel, len(event.items), kind, message)
+            yield Refuse(event.client, event.channel, tuple(item.number for item in event.items), kind, message)
             yield Release(event.items, message)
             return
         channel.offered.extend(event.items)
@@ -232,15 +232,13 @@ class ChannelsState:
 
     def _withdraw(self, event: Withdraw) -> Iterator[Instruction]:
         channel = self._channel(event.channel)
-        mine = [item for item in channel.offered
-                if item.producer == event.client and event.first <= item.number <= event.last]
+        mine = tuple(item for item in channel.offered
+                     if item.producer == event.client and event.first <= item.number <= event.last)
         if mine:
-            gone = {item.number for item in mine}
-            channel.offered = deque(item for item in channel.offered
-                                    if item.producer != event.client or item.number not in gone)
+            channel.offered = deque(item for item in channel.offered if item not in mine)
             channel.tally.dropped["withdrawn"] += len(mine)
-            yield Release(tuple(mine), "withdrawn")
-        yield Confirm(event.client, event.request, len(mine))
+            yield Release(mine, "withdrawn")
+        yield Confirm(event.client, event.request, tuple(item.number for item in mine))
         yield from self._pump(channel)
         yield from self._finish(channel)
 
@@ -319,8 +317,11 @@ class ChannelsState:
 
     def _end(self, channel: Channel, kind: ErrorKind, message: str) -> Iterator[Instruction]:
         """Discard all items and fail all gets."""
-        for client, count in Counter(item.producer for item in channel.offered).items():
-            yield Refuse(client, channel.name, count, kind, message)
+        refused: dict[int, list[int]] = {}
+        for item in channel.offered:
+            refused.setdefault(item.producer, []).append(item.number)
+        for client, numbers in refused.items():
+            yield Refuse(client, channel.name, tuple(numbers), kind, message)
         items = channel.clear(message)
         if items:
             yield Release(items, message)

@@ -61,7 +61,8 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take back those of the client's items `first` to `last` which the channel has not accepted."""
+    """Take back those of the client's items `first` to `last` which the channel has not accepted; their numbers are
+    confirmed."""
 
     client: int
     request: int
@@ -154,11 +155,11 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """`count` items of this client will never be in the channel."""
+    """These items of this client will never be in the channel."""
 
     client: int
     channel: str
-    count: int
+    numbers: tuple[int, ...]
     kind: ErrorKind
     message: str
 
@@ -174,7 +175,7 @@ class Deliver:
 class Confirm:
     client: int
     request: int
-    value: int
+    value: int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,18 @@ class SlotId(NamedTuple):
     offset: int
 
 
+class Removed(NamedTuple):
+    node: str
+    owner: int
+    file: str
+
+
 @dataclass(slots=True)
 class Freed:
-    """What is to be done: slots that go back to their owners, and files (by node) that are removed."""
+    """What is to be done: slots that go back to their owners, and files that nobody needs any more."""
 
     returned: dict[int, list[SlotId]] = field(default_factory=dict)
-    removed: list[tuple[str, str]] = field(default_factory=list)
+    removed: list[Removed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ class SlotLedger:
     def __init__(self) -> None:
         self._owners: dict[int, _Owner] = {}
         self._holders: dict[SlotId, int | None] = {}
-        self._readers: dict[str, set[int]] = {}
+        self._readers: dict[tuple[int, str], set[int]] = {}
 
     def __len__(self) -> int:
         """Live slots."""
@@ -57,7 +63,7 @@ class SlotLedger:
 
     def deliver(self, slot: SlotId, client: int) -> None:
         self._holders[slot] = client
-        self._readers.setdefault(slot.file, set()).add(client)
+        self._readers.setdefault((slot.owner, slot.file), set()).add(client)
 
     def release(self, slots: Iterable[SlotId]) -> Freed:
         """Nobody reads these any more (a slot released before, because its holder was taken for dead, is skipped)."""
@@ -75,6 +81,8 @@ class SlotLedger:
         freed = self.release([slot for slot, holder in self._holders.items() if holder == client])
         for readers in self._readers.values():
             readers.discard(client)
+        freed.removed += [Removed(owner.node, client, file) for of, file in self._readers
+                          if of == client and file not in owner.live]
         if not owner.live:
             del self._owners[client]
         return freed
@@ -83,9 +91,9 @@ class SlotLedger:
         """Files of this owner that have a live slot."""
         return frozenset(self._owners[owner].live) if owner in self._owners else frozenset()
 
-    def readers(self, file: str) -> set[int]:
+    def readers(self, owner: int, file: str) -> set[int]:
         """Forget the file, and return the clients that may have mapped it."""
-        return self._readers.pop(file, set())
+        return self._readers.pop((owner, file), set())
 
     def _free(self, slot: SlotId, freed: Freed) -> None:
         owner = self._owners[slot.owner]
@@ -95,6 +103,6 @@ class SlotLedger:
         if owner.present:
             freed.returned.setdefault(slot.owner, []).append(slot)
         elif slot.file not in owner.live:
-            freed.removed.append((owner.node, slot.file))
+            freed.removed.append(Removed(owner.node, slot.owner, slot.file))
             if not owner.live:
                 del self._owners[slot.owner]

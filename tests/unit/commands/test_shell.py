@@ -173,6 +173,14 @@ def test_every_command_of_the_table_has_a_line_of_help():
         assert summary in help_text
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_exists(name):
+    found = main.resolve_command(click.Context(main), [name])[1]
+    assert isinstance(found, click.Command)
+    assert found.name == name
+    assert found.callback is not None
+
+
 # -- output ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf_cli.rl.aggregation import MODES, token_weights
+
+steady = settings(deadline=None, derandomize=True)
 
 masks = st.lists(st.lists(st.booleans(), max_size=12), min_size=1, max_size=10).map(
     lambda rows: [np.array(row, np.bool_) for row in rows])
@@ -39,6 +41,7 @@ def test_an_unknown_mode_is_refused():
         token_weights([np.ones(1, np.bool_)], "mean", 4)
 
 
+@steady
 @given(masks, st.sampled_from(MODES))
 def test_shapes_and_masks(rows, mode):
     got = token_weights(rows, mode, 12)
@@ -48,12 +51,14 @@ def test_shapes_and_masks(rows, mode):
         assert len(set(weights[mask].tolist())) <= 1
 
 
+@steady
 @given(masks, st.sampled_from(["token-mean", "sequence-mean"]))
 def test_means_sum_to_one(rows, mode):
     total = sum(float(weights.sum()) for weights in token_weights(rows, mode, 12))
     assert total == pytest.approx(1.0 if any(row.any() for row in rows) else 0.0, abs=1e-5)
 
 
+@steady
 @given(masks)
 def test_sequence_mean_gives_each_sample_the_same(rows):
     sums = [float(weights.sum()) for weights in token_weights(rows, "sequence-mean", 12) if weights.any()]

@@ -20,13 +20,13 @@ def ids(samples):
 
 @pytest.mark.parametrize("reward", [NAN, INF, -INF])
 def test_a_reward_that_is_no_number_leaves_only_its_sample_out(reward):
-    samples = [sample("a", reward=1), sample("b", reward=reward), sample("c", reward=0), sample("d", "h", 1), sample("e", "h", 0)]
+    samples = [sample("a"), sample("b", reward=reward), sample("c"), sample("d", "h"), sample("e", "h")]
     assert ids(trainable(samples)) == ["a", "c", "d", "e"]
     assert left_out(samples) == {"b": f"its reward is {reward}"}
 
 
 def test_the_last_one_of_a_group_is_left_out_with_the_others():
-    samples = [sample("a", reward=1), sample("b", reward=NAN, error="timeout after 5 s"), sample("c", "h", 1), sample("d", "h", 0)]
+    samples = [sample("a"), sample("b", reward=NAN, error="timeout after 5 s"), sample("c", "h"), sample("d", "h")]
     assert ids(trainable(samples)) == ["c", "d"]
     assert left_out(samples) == {"b": "timeout after 5 s", "a": "no other sample of its group (g) has a reward"}
 
@@ -41,8 +41,9 @@ def test_order_is_kept_whatever_the_groups():
 
 
 def test_reward_metrics_by_hand():
-    samples = [sample("a", "g", 1.0, rewards={"exact": 1.0, "ended": 1.0}), sample("b", "g", 0.0, rewards={"exact": 0.0}),
-               sample("c", "h", 0.5, rewards={"exact": NAN}), sample("d", "h", 0.5), sample("e", "g", NAN, error="boom")]
+    samples = [sample("a", "g", 1.0, rewards={"exact": 1.0, "ended": 1.0}),
+               sample("b", "g", 0.0, rewards={"exact": 0.0}), sample("c", "h", 0.5, rewards={"exact": NAN}),
+               sample("d", "h", 0.5), sample("e", "g", NAN, error="boom")]
     got = step_metrics(samples, 0)
     assert got["reward/mean"] == pytest.approx(0.5)
     assert got["reward/std"] == pytest.approx(np.std([1, 0, 0.5, 0.5]))

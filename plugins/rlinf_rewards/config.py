@@ -14,8 +14,9 @@ class ExactConfig:
 
     needs_answer: ClassVar[bool] = True
 
-    extract: str = key("all", choices=("all", "last-number"))
-    """What is compared with the answer: the whole response, surrounding blanks aside, or the last number in it."""
+    extract: str = key("auto", choices=("auto", "all", "last-number"))
+    """What is compared with the answer: the whole response, surrounding blanks aside, or the last number in it; `auto`
+    takes the last number when the answer is one."""
     require_end: bool = True
     """Whether a response that was cut off at the length limit is wrong whatever it says."""
     ended: float = key(0.0, ge=0, le=1)

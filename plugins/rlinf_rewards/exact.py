@@ -31,12 +31,17 @@ class Exact:
         return {"reward": share * ended + (1 - share) * exact, "exact": float(exact), "ended": float(ended)}
 
     def _same(self, response: str, answer: str) -> bool:
-        if self.config.extract == "all":
+        if self.config.extract == "all" or (self.config.extract == "auto" and not is_number(answer)):
             return response.strip() == answer.strip()
         wanted = last_number(answer)
         if wanted is None:
             raise ValueError(f"the answer {answer!r} holds no number, which reward.extract=last-number compares with")
         return last_number(response) == wanted
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is one number and nothing else."""
+    return _NUMBER.fullmatch(text.strip().replace("\u2212", "-")) is not None
 
 
 def last_number(text: str) -> Decimal | None:

@@ -85,15 +85,15 @@ def _default(frequencies: Tensor, rope: Mapping[str, Any]) -> Tensor:
 
 
 def _linear(frequencies: Tensor, rope: Mapping[str, Any]) -> Tensor:
-    return frequencies / rope["factor"]
+    return frequencies / float(rope["factor"])
 
 
 def _llama3(frequencies: Tensor, rope: Mapping[str, Any]) -> Tensor:
     """Llama 3.1's: waves longer than the original context are stretched, short ones kept, those between blended."""
-    turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    turns = float(rope["original_max_position_embeddings"]) * frequencies / (2 * math.pi)
+    low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
     kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return kept * frequencies + (1 - kept) * frequencies / rope["factor"]
+    return kept * frequencies + (1 - kept) * frequencies / float(rope["factor"])
 
 
 _FREQUENCIES = {"default": _default, "linear": _linear, "llama3": _llama3}

@@ -19,7 +19,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 
 
 class TransformersDecoder:
-    """See `Decoder`."""
+    """See `Decoder`. Weights have the names that the model's modules give them (of tied ones the first)."""
 
     def __init__(self, model: Any, device: torch.device) -> None:
         self._model, self._device = model.to(device), device
@@ -86,8 +86,8 @@ class TransformersDecoder:
         return staged
 
     def adopt(self, staged: dict[str, Place]) -> None:
-        for name, parameter in self._model.named_parameters():
-            parameter.data = staged[name].view
+        for name, tensor in self._tensors().items():
+            tensor.data = staged[name].view
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         return named(self._places())
@@ -113,5 +113,10 @@ class TransformersDecoder:
         return logits if keep is None or self._keeps else logits[:, keep]
 
     def _places(self) -> dict[str, Place]:
-        return {name: Place(tuple(parameter.shape), parameter.detach())
-                for name, parameter in self._model.named_parameters()}
+        return {name: Place(tuple(tensor.shape), tensor.detach()) for name, tensor in self._tensors().items()}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        distinct: dict[int, tuple[str, Tensor]] = {}
+        for name, tensor in self._model.state_dict(keep_vars=True).items():
+            distinct.setdefault(id(tensor), (name, tensor))
+        return dict(distinct.values())

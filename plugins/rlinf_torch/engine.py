@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +50,14 @@ class TorchEngine:
         self._counts = {"tokens": 0, "steps": 0, "prefill_tokens": 0, "slot_steps": 0}
 
     def submit(self, requests: Sequence[Request]) -> None:
-        for number, request in enumerate(requests):
-            self._check(request, {other.id for other in requests[:number]})
+        new: set[str] = set()
+        for request in requests:
+            self._check(request)
+            if request.id in self._ids or request.id in new:
+                raise ValueError(f"request {request.id} has been submitted already")
+            new.add(request.id)
         with self._lock:
-            self._ids.update(request.id for request in requests)
+            self._ids |= new
             self._waiting.extend(map(running, requests))
 
     def collect(self, timeout: float | None = None) -> list[Completion]:
@@ -123,18 +127,16 @@ class TorchEngine:
             self._room = 0, 0
         self._changed.set()
 
-    def _check(self, request: Request, before: Collection[str]) -> None:
+    def _check(self, request: Request) -> None:
         prompt, most = request.prompt_ids, request.sampling.max_new_tokens
         if len(prompt) == 0:
             raise ValueError(f"request {request.id}: the prompt is empty")
         if most < 1 or len(prompt) + most > self._max_sequence:
             raise ValueError(f"request {request.id}: a prompt of {len(prompt)} tokens and a response of up to {most} "
                              f"do not fit max_sequence={self._max_sequence}")
-        if not 0 <= int(np.min(prompt)) <= int(np.max(prompt)) < self._decoder.vocabulary:
+        if prompt.min() < 0 or prompt.max() >= self._decoder.vocabulary:
             raise ValueError(f"request {request.id}: the prompt has token ids outside of the model's vocabulary of "
                              f"{self._decoder.vocabulary}")
-        if request.id in self._ids or request.id in before:
-            raise ValueError(f"request {request.id} has been submitted already")
 
     def _take_ended(self) -> list[Completion]:
         ended, self._ended = self._ended, []

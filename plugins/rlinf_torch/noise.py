@@ -28,4 +28,5 @@ def uniforms(keys: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
     mixed ^= mixed >> np.uint64(31)
-    return ((mixed >> np.uint64(64 - _BITS)).astype(np.float64) + 0.5) * 2.0**-_BITS
+    drawn: NDArray[np.float64] = ((mixed >> np.uint64(64 - _BITS)).astype(np.float64) + 0.5) * 2.0**-_BITS
+    return drawn

@@ -36,7 +36,7 @@ def test_smollm2_trains_on_a_gsm8k_layout_file(tmp_path):
             a, b = noise.randrange(1, 10), noise.randrange(1, 10)
             file.write(json.dumps({"question": f"What is {a} + {b}?", "answer": f"Add them.\n#### {a + b}"}) + "\n")
     rows = train(tmp_path, "--algo", "grpo", "--model", "smollm2", "--data", "additions.jsonl", "--steps", "3",
-                 "reward.extract=last-number", "reward.ended=0.2")
+                 "reward.ended=0.2")
     assert len(rows) == 3
     assert all(row["rollout/prompt_len/mean"] > 10 for row in rows)
     assert all(row["rollout/logp_diff/max"] < 1e-3 for row in rows)

@@ -59,7 +59,7 @@ class TestRecipes:
         config = resolve([ROOT / "configs" / "grpo-smollm2.yaml"], [], {}, installed)
         assert (config.rollout.prompts, config.rollout.group_size, config.rollout.max_new_tokens) == (4, 8, 10)
         assert (config.settings("trainer").lr, config.settings("trainer").train_layers) == (2e-5, 10)
-        assert (config.settings("reward").ended, config.settings("reward").extract) == (0.2, "last-number")
+        assert (config.settings("reward").ended, config.settings("reward").extract) == (0.2, "auto")
 
 
 class TestMistakes:

@@ -52,7 +52,7 @@ def tiny(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tiny")
     TinyModel("digits", 0).build(directory)
     weights = load_file(directory / "model.safetensors")
-    larger = {name: 4 * tensor if tensor.dim() == 2 else tensor for name, tensor in weights.items()}
+    larger = {name: 2.5 * tensor if tensor.dim() == 2 else tensor for name, tensor in weights.items()}
     save_file(larger, directory / "model.safetensors", metadata={"format": "pt"})
     return directory
 
@@ -111,13 +111,13 @@ def reference():
 
 @pytest.fixture(scope="session")
 def same():
-    """`same(one, other, atol)`: whether two sets of completions say the same."""
+    """`same(one, other)`: whether two sets of completions say the same (float32 sums differ with the batch's size)."""
 
-    def compare(one, other, atol=1e-6):
+    def compare(one, other):
         assert one.keys() == other.keys()
         for name, completion in one.items():
             assert completion.token_ids.tolist() == other[name].token_ids.tolist(), name
             assert completion.finish == other[name].finish
-            np.testing.assert_allclose(completion.logprobs, other[name].logprobs, atol=atol)
+            np.testing.assert_allclose(completion.logprobs, other[name].logprobs, rtol=1e-6, atol=1e-6)
 
     return compare

@@ -16,8 +16,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 def config(model_type="qwen2", **more):
     names = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
     return {"model_type": model_type, "architectures": [f"{names.get(model_type, 'X')}ForCausalLM"], "vocab_size": 9,
-            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 16,
-            "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 512, "hidden_act": "silu", **more}
+            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "head_dim": 16, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
+            "hidden_act": "silu", **more}
 
 
 @pytest.mark.parametrize(("model_type", "more", "expected"), [

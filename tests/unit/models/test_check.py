@@ -43,8 +43,9 @@ def test_no_config(model, plugins):
     assert f"model.save_pretrained('{model}')" in message
 
 
-@pytest.mark.parametrize(("text", "what"), [("{", "is not JSON"), ("[1]", "is not a JSON object"),
-                                            ('{"a": 1}', "has no model_type"), ('{"model_type": 3}', "has no model_type")])
+@pytest.mark.parametrize(("text", "what"), [
+    ("{", "is not JSON"), ("[1]", "is not a JSON object"), ('{"a": 1}', "has no model_type"),
+    ('{"model_type": 3}', "has no model_type")])
 def test_a_bad_config(model, plugins, text, what):
     message = refusal(damaged(model, config__json=text), plugins)
     assert what in message

@@ -23,7 +23,7 @@ MakeSample = Callable[..., Sample]
     ("a  b", "a b", 0), ("A", "a", 0),
 ])
 def test_the_whole_response(sample: MakeSample, response: str, answer: str, right: int) -> None:
-    score = Exact(ExactConfig()).score(sample(response, answer))
+    score = Exact(ExactConfig(extract="all")).score(sample(response, answer))
     assert score == {"reward": right, "exact": right, "ended": 1}
 
 
@@ -97,7 +97,7 @@ def test_keys_have_limits() -> None:
     rules: dict[str, Rule] = {name: field.metadata["rule"] for name, field in ExactConfig.__dataclass_fields__.items()
                               if "rule" in field.metadata}
     assert [share for share in (-0.1, 0, 0.5, 1, 1.1) if rules["ended"].allows(share)] == [0, 0.5, 1]
-    assert [way for way in ("all", "last-number", "boxed") if rules["extract"].allows(way)] == ["all", "last-number"]
+    assert [way for way in ("auto", "all", "last-number", "boxed") if rules["extract"].allows(way)] == ["auto", "all", "last-number"]
 
 
 def test_the_extension_loads() -> None:
@@ -110,3 +110,15 @@ def test_it_is_light() -> None:
             "import rlinf_rewards.exact;"
             "print([m for m in ('numpy', 'torch', 'ray', 'transformers') if m in sys.modules])")
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(("answer", "response", "right"), [
+    ("7", "The answer is 7.", 1.0),
+    ("1,200", "so she has 1200.0 lemons", 1.0),
+    ("7", "7 or 8", 0.0),
+    ("seven", "seven", 1.0),
+    ("seven", "it is seven", 0.0),
+    ("7 apples", "7", 0.0),
+])
+def test_auto_compares_numbers_when_the_answer_is_one(sample: MakeSample, answer: str, response: str, right: float) -> None:
+    assert Exact(ExactConfig()).score(sample(response, answer))["exact"] == right

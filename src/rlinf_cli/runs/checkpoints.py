@@ -1,0 +1,272 @@
+"""Checkpoints: written aside, on the disk before they count, checked before they are used.
+
+A checkpoint is `checkpoints/step_NNNNNN/`: what the trainer saved (`model/` and its own state), `state.json` (the run's
+position) and `manifest.json` (size and checksum of every file). `checkpoints/latest` is a file that holds the name of
+the one to go on from. A plain file outlives copies to places that know no symbolic links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from rlinf_cli.errors import RlinfError, RunError, UsageError
+from rlinf_cli.runs.files import (
+    explained,
+    files_below,
+    reason,
+    remove_tree,
+    storage_trouble,
+    sync,
+    sync_tree,
+    write_atomically,
+)
+from rlinf_cli.runs.naming import parse_step, step_name
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+LATEST = "latest"
+_WRITING = ".writing-"
+_REPLACED = ".replaced-"
+_REMOVED = ".removed-"
+_CHUNK = 8 << 20
+_SMALL = 1 << 20
+"""Files up to this size (bytes) are always read when a checkpoint is verified."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was published."""
+
+    path: Path
+    step: int
+    """Optimiser steps trained."""
+
+    @property
+    def model(self) -> Path:
+        """The policy as a Hugging Face directory."""
+        return self.path / "model"
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """What the run noted at `Checkpoints.write`."""
+        state: dict[str, Any] = json.loads((self.path / STATE).read_text(encoding="utf-8"))
+        return state
+
+    def verify(self, full: bool = False) -> None:
+        """Check that every file is there, with its size and, if it is small or `full`, its content.
+
+        Raises UsageError naming what is not.
+        """
+        if not self.path.is_dir():
+            raise UsageError(f"checkpoint {self.path} is missing")
+        problems = self.problems(full)
+        if problems:
+            raise UsageError(f"checkpoint {self.path} is damaged: {'; '.join(problems)}")
+
+    def problems(self, full: bool = False) -> list[str]:
+        """What is wrong with each file that is not as it was written; [] when all are."""
+        try:
+            expected = _read_manifest(self.path / MANIFEST)
+        except (OSError, ValueError) as error:
+            return [f"{MANIFEST} cannot be read ({reason(error)})"]
+        present = set(files_below(self.path)) - {MANIFEST}
+        both = [name for name in expected if name in present]
+        return [*(f"{name} is missing" for name in sorted(set(expected) - present)),
+                *(f"{name} does not belong to it" for name in sorted(present - set(expected))),
+                *filter(None, (_problem(self.path / name, name, expected[name], full) for name in both))]
+
+
+class Checkpoints:
+    """The checkpoints of one run. Only the process that holds the run's lock may `recover`, `rewind` and `write`.
+
+    The newest `keep_last` (at least 1) are kept.
+    """
+
+    def __init__(self, directory: Path, keep_last: int = 1) -> None:
+        if keep_last < 1:
+            raise ValueError(f"keep_last is {keep_last}: at least the latest checkpoint must be kept")
+        self.directory, self._keep_last = directory, keep_last
+
+    @contextlib.contextmanager
+    def write(self, step: int, state: Mapping[str, Any]) -> Iterator[Path]:
+        """An empty directory for the trainer to fill; a complete checkpoint, the latest, once the block has ended.
+
+        `state` must be JSON. When anything fails, the partial directory is removed and the checkpoints before it are as
+        they were; a full or broken disk raises RunError, other exceptions pass.
+        """
+        text = json.dumps(state, indent=2, allow_nan=False) + "\n"
+        aside = self.directory / f"{_WRITING}{step_name(step)}"
+        try:
+            remove_tree(aside)
+            aside.mkdir(parents=True)
+            yield aside
+            (aside / STATE).write_text(text, encoding="utf-8")
+            _seal(aside, step)
+            outdated = self._outdated_by(step)
+            self._publish(aside, step)
+        except BaseException as error:
+            trouble = storage_trouble(error, self.directory) if isinstance(error, Exception) else None
+            self.recover()
+            if trouble is None:
+                raise
+            raise RunError(f"cannot write checkpoint {self.directory / step_name(step)}: {trouble}{self._spared()}"
+                           ) from error
+        for old in outdated:
+            self._remove(old)
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, ascending."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(step for name in os.listdir(self.directory) if (step := parse_step(name)) is not None)
+
+    def latest(self) -> Checkpoint | None:
+        """The checkpoint to go on from; None before the first.
+
+        Raises UsageError when it is damaged (sizes are checked); the message names an older one that is complete.
+        """
+        step = self._latest_step()
+        return None if step is None else self._checked(step)
+
+    def open(self, step: int) -> Checkpoint:
+        """The checkpoint of a step. Raises UsageError when there is none, or it is damaged (sizes are checked)."""
+        steps = self.steps()
+        if step not in steps:
+            known = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none yet"
+            raise UsageError(f"no checkpoint of step {step} in {self.directory}: {known}")
+        return self._checked(step)
+
+    def rewind(self, step: int) -> None:
+        """Go on from the checkpoint of `step`, which becomes the latest. Later ones stay until the next is written."""
+        self.open(step)
+        self._point_to(step)
+
+    def recover(self) -> None:
+        """Before the first `write` of a process: clear away what a killed one left half done."""
+        names = os.listdir(self.directory) if self.directory.is_dir() else []
+        for name in names:
+            if name.startswith(_REPLACED):
+                self._restore(name.removeprefix(_REPLACED))
+            if name.startswith((_WRITING, _REPLACED, _REMOVED)):
+                remove_tree(self.directory / name)
+
+    def _restore(self, name: str) -> None:
+        """A kill, while a checkpoint was replaced by one of the same step, may have left neither in place."""
+        if not (self.directory / name).exists() and (self.directory / f"{_REPLACED}{name}").exists():
+            os.rename(self.directory / f"{_REPLACED}{name}", self.directory / name)
+
+    def _latest_step(self) -> int | None:
+        pointer = self.directory / LATEST
+        if not pointer.exists():
+            # a kill between the first checkpoint and its `latest`
+            return max(self.steps(), default=None)
+        step = parse_step(pointer.read_text(encoding="utf-8").strip())
+        if step is None:
+            raise UsageError(f"{pointer} does not hold the name of a checkpoint{self._complete_ones()}")
+        return step
+
+    def _checked(self, step: int) -> Checkpoint:
+        checkpoint = Checkpoint(self.directory / step_name(step), step)
+        self._restore(checkpoint.path.name)
+        try:
+            checkpoint.verify()
+        except UsageError as error:
+            raise UsageError(f"{error}{self._complete_ones(besides=step)}") from None
+        return checkpoint
+
+    def _complete_ones(self, besides: int | None = None) -> str:
+        found = [Checkpoint(self.directory / step_name(step), step) for step in self.steps() if step != besides]
+        complete = [checkpoint for checkpoint in found if not checkpoint.problems()]
+        return f"; go on from {complete[-1].path}, which is complete" if complete else "; no other one is complete"
+
+    def _spared(self) -> str:
+        try:
+            latest = self.latest()
+        except RlinfError:
+            return ""
+        return f"; the one before it, {latest.path}, is complete" if latest else ""
+
+    def _publish(self, aside: Path, step: int) -> None:
+        target = self.directory / step_name(step)
+        replaced = self.directory / f"{_REPLACED}{step_name(step)}"
+        if target.exists():
+            remove_tree(replaced)
+            os.rename(target, replaced)
+        os.rename(aside, target)
+        sync(self.directory)
+        self._point_to(step)
+        remove_tree(replaced)
+
+    def _point_to(self, step: int) -> None:
+        write_atomically(self.directory / LATEST, step_name(step) + "\n")
+
+    def _outdated_by(self, written: int) -> list[int]:
+        """Steps to remove once `written` is the latest: all but the newest `keep_last` on the way to it.
+
+        Those after the checkpoint that the run went on from are not on the way: it was rewound, or killed before they
+        became the latest.
+        """
+        others = [step for step in self.steps() if step != written]
+        previous = self._latest_step()
+        before = [step for step in others if step < written and step <= (previous or 0)]
+        kept = before[len(before) - self._keep_last + 1 :] if self._keep_last > 1 else []
+        return sorted(set(others) - set(kept))
+
+    def _remove(self, step: int) -> None:
+        aside = self.directory / f"{_REMOVED}{step_name(step)}"
+        remove_tree(aside)
+        with explained(f"cannot remove outdated checkpoint {self.directory / step_name(step)}"):
+            os.rename(self.directory / step_name(step), aside)
+        remove_tree(aside)
+
+
+def _seal(directory: Path, step: int) -> None:
+    """Add the manifest of a complete directory and wait until all of it is on the disk."""
+    files = {name: {"size": (directory / name).stat().st_size, "xxh3_128": _checksum(directory / name)}
+             for name in files_below(directory)}
+    manifest = json.dumps({"step": step, "files": files}, indent=2)
+    (directory / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+    sync_tree(directory)
+
+
+def _checksum(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _read_manifest(path: Path) -> dict[str, _Record]:
+    try:
+        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return {name: _Record(record["size"], record["xxh3_128"]) for name, record in files.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("not a manifest") from error
+
+
+def _problem(path: Path, name: str, record: _Record, full: bool) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != record.size:
+            return f"{name} has {size} bytes instead of {record.size}"
+        if (full or size <= _SMALL) and _checksum(path) != record.checksum:
+            return f"{name} has other content than was written"
+    except OSError as error:
+        return f"{name} cannot be read ({reason(error)})"
+    return None

@@ -1,0 +1,140 @@
+"""The run as its workflow sees it: groups, steps, and the bookkeeping at the end of each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.data.stream import PromptStream, StreamItem
+from rlinf_cli.errors import RlinfError
+from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.group import Group
+from rlinf_cli.flow.handle import Handle, gather
+from rlinf_cli.rl.trajectory import Prompt, Sample
+from rlinf_cli.workers.actor import TrainResult
+
+
+@dataclass
+class StepReport:
+    """What is known of a step once all of it has ended. `number` counts from 1."""
+
+    number: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    tokens: int = 0
+    count: int = 0
+
+
+class RunStep:
+    """One pass of the macro flow; its channels carry its number and are dropped with it."""
+
+    def __init__(self, index: int, items: Callable[[int], Sequence[StreamItem]]) -> None:
+        self.index = index
+        self._items = items
+        self._channels: dict[str, Channel] = {}
+
+    def channels(self, *names: str) -> list[Channel]:
+        for name in names:
+            self._channels.setdefault(name, Channel(f"{name}-{self.index:06d}"))
+        return [self._channels[name] for name in names]
+
+    def feed(self, prompts: Channel) -> None:
+        prompts.put_many([Prompt(item.id, item.row.text, item.row.messages, item.row.answer, item.row.columns)
+                          for item in self._items(self.index)])
+        prompts.close()
+
+    def cancel(self, reason: str) -> None:
+        """Break every channel of the step, so that whoever waits on one ends."""
+        for channel in self._channels.values():
+            channel.fail(reason)
+
+    def drop(self) -> None:
+        for channel in self._channels.values():
+            channel.drop()
+
+
+class RunFlow:
+    """Implements `rlinf_cli.workflows.base.Flow` over launched groups."""
+
+    def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int,
+                 on_step: Callable[[StepReport], None]) -> None:
+        self.config = config
+        self._groups, self._stream, self._first, self._on_step = groups, stream, first, on_step
+        self._handles: list[Handle] = []
+        self._step: RunStep | None = None
+        self._began = 0.0
+        for group in groups.values():
+            group.on_call = self._handles.append
+
+    def groups(self, *roles: str) -> list[Group]:
+        return [self._groups[role] for role in roles]
+
+    def steps(self) -> Iterator[RunStep]:
+        self._settle()
+        for index in range(self._first, self.config.steps):
+            self._began = time.perf_counter()
+            self._step = RunStep(index, self._stream.batch)
+            yield self._step
+            handles = self._settle()
+            step, self._step = self._step, None
+            step.drop()
+            self._on_step(self._report(index, handles, time.perf_counter() - self._began))
+
+    def cancel(self, reason: str, patience: float) -> None:
+        """End what is under way: break the step's channels and wait up to `patience` seconds for the calls to end.
+
+        A step that was trained nevertheless is reported like any other.
+        """
+        if self._step is None:
+            return
+        self._step.cancel(reason)
+        handles, deadline = list(self._handles), time.monotonic() + patience
+        self._handles.clear()
+        ended = [handle for handle in handles if _ended(handle, deadline - time.monotonic())]
+        report = self._report(self._step.index, ended, time.perf_counter() - self._began) if ended else None
+        if report is not None and report.count:
+            self._on_step(report)
+
+    def _settle(self) -> list[Handle]:
+        handles = list(self._handles)
+        gather(handles, self.config.cluster.call_timeout_s)
+        self._handles.clear()
+        return handles
+
+    def _report(self, index: int, handles: Sequence[Handle], seconds: float) -> StepReport:
+        results = [result for handle in handles for result in handle.wait() if isinstance(result, TrainResult)]
+        report = StepReport(index + 1)
+        for result in results:
+            report.metrics.update(result.metrics)
+            report.samples.extend(result.samples)
+            report.tokens += result.tokens
+            report.count += result.count
+        report.metrics.update(timing_metrics(handles, seconds))
+        report.metrics["throughput/tokens_per_s"] = report.tokens / seconds
+        report.metrics["throughput/samples_per_s"] = report.count / seconds
+        report.metrics["progress/epoch"] = self._stream.epoch(index + 1)
+        return report
+
+
+def timing_metrics(handles: Sequence[Handle], seconds: float) -> dict[str, float]:
+    """Where a step's time went: computing time of each role (mean over its ranks), weights on their way, the rest idle."""
+    metrics: dict[str, float] = {"timing/step_s": seconds}
+    sync = 0.0
+    for handle in handles:
+        timings = handle.timings()
+        name = f"timing/{handle.role}_s"
+        metrics[name] = metrics.get(name, 0.0) + sum(timing.compute for timing in timings) / len(timings)
+        sync += max(timing.kinds.get("sync", 0.0) for timing in timings)
+    busy = sum(value for name, value in metrics.items() if name != "timing/step_s") + sync
+    return metrics | {"timing/sync_s": sync, "timing/idle_s": max(0.0, seconds - busy)}
+
+
+def _ended(handle: Handle, patience: float) -> bool:
+    """Whether the call came to a good end in time. Its error would only repeat why the run was cancelled."""
+    try:
+        handle.wait(max(0.01, patience))
+    except RlinfError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""`metrics.jsonl`: the numbers of each step, and the names that they have."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rlinf_cli.runs.jsonl import StepLines, finite_or_none, read_lines
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric's name (`<role>`, `<fn>` stand for any one name), unit and meaning."""
+
+    name: str
+    unit: str
+    meaning: str
+
+    def matches(self, name: str) -> bool:
+        return re.fullmatch(re.sub(r"<\w+>", r"[^/]+", self.name), name) is not None
+
+
+METRICS = (
+    Metric("reward/mean", "reward", "mean over the trained samples of the step"),
+    Metric("reward/std", "reward", "standard deviation over the trained samples"),
+    Metric("reward/min", "reward", "lowest"),
+    Metric("reward/max", "reward", "highest"),
+    Metric("reward/<fn>/mean", "reward", "mean of one named value, of rewards that return several"),
+    Metric("reward/zero_std_frac", "fraction", "groups whose rewards are all equal: they teach nothing"),
+    Metric("reward/errors", "samples", "left out because the reward raised, ran out of time or was not finite"),
+    Metric("actor/loss", "nats", "the loss that was minimised"),
+    Metric("actor/entropy", "nats", "mean entropy of the policy at the trained tokens"),
+    Metric("actor/kl", "nats", "estimated divergence of the policy from the one that made the tokens"),
+    Metric("actor/ratio", "", "mean probability ratio of the current to the generating policy"),
+    Metric("actor/clip_frac", "fraction", "trained tokens whose ratio was clipped"),
+    Metric("actor/grad_norm", "", "norm of the gradient before clipping"),
+    Metric("actor/lr", "", "learning rate of the step"),
+    Metric("rollout/response_len/mean", "tokens", "mean length of the responses"),
+    Metric("rollout/response_len/max", "tokens", "longest response"),
+    Metric("rollout/response_len/clip_frac", "fraction", "responses that were cut at the length limit"),
+    Metric("rollout/prompt_len/mean", "tokens", "mean length of the prompts"),
+    Metric("rollout/staleness/mean", "versions", "mean age of the trained tokens' policy when they were trained"),
+    Metric("rollout/staleness/max", "versions", "age of the oldest trained token's policy"),
+    Metric("rollout/logp_diff/mean", "nats", "mean distance of log p(trainer) from log p(engine) at trained tokens"),
+    Metric("rollout/logp_diff/max", "nats", "largest distance of log p(trainer) from log p(engine)"),
+    Metric("timing/step_s", "s", "wall time of the step"),
+    Metric("timing/sync_s", "s", "weights on their way from the actor to the rollout"),
+    Metric("timing/onload_s", "s", "moving a role's state to its device"),
+    Metric("timing/offload_s", "s", "moving a role's state off its device"),
+    Metric("timing/wait_data_s", "s", "waiting for input from another role"),
+    Metric("timing/wait_space_s", "s", "waiting for another role to take the output"),
+    Metric("timing/wait_lock_s", "s", "waiting for a device that another role holds"),
+    Metric("timing/idle_s", "s", "nothing to do"),
+    Metric("timing/<role>_s", "s", "time in which the role computed, mean over its ranks"),
+    Metric("throughput/tokens_per_s", "1/s", "tokens of the responses over the wall time of the step"),
+    Metric("throughput/tokens_per_device_per_s", "1/s", "the same for each device"),
+    Metric("throughput/samples_per_s", "1/s", "responses over the wall time of the step"),
+    Metric("memory/peak_gb", "GB", "highest memory use of any device, or of any process where devices are CPU slots"),
+    Metric("progress/tokens", "tokens", "response tokens since the start of the run, resumes included"),
+    Metric("progress/samples", "samples", "responses since the start of the run, resumes included"),
+    Metric("progress/epoch", "epochs", "passes over the data"),
+)
+"""Every metric of the built-in parts; the table in docs/runs.md lists the same. Plugins may add names of their own."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.@:-]+)+")
+
+
+def describe(name: str) -> Metric | None:
+    """What is known of a metric; None for a plugin's own."""
+    return next((metric for metric in METRICS if metric.matches(name)), None)
+
+
+class MetricsWriter:
+    """Appends one line a step: `{"step": 3, "time": 1796000000.123, "reward/mean": 0.5, ...}`.
+
+    `after` is the last step that counts (0 for a new run): lines of later steps, and a torn one, are cut off, so that a
+    resumed run's steps follow each other. `time` is in seconds since 1970.
+    """
+
+    def __init__(self, path: Path, after: int) -> None:
+        self._lines = StepLines(path, after)
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a step's metrics; NaN and infinity become null.
+
+        Raises ValueError when a name is not of the form `group/name`, or a step comes before the last one written;
+        RunError when the disk refuses.
+        """
+        wrong = [name for name in metrics if not _NAME.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"metric name {wrong[0]!r} is not of the form group/name, e.g. actor/loss "
+                             "(group: small letters, digits, _)")
+        values = {name: finite_or_none(value) for name, value in metrics.items()}
+        self._lines.write(step, [{"time": round(time.time(), 3), **values}])
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """A run's lines, oldest first, with `step` and `time`; null is NaN again. [] when there is no file yet.
+
+    Raises UsageError naming a damaged line; a torn last one is left out.
+    """
+    return [{name: float("nan") if value is None else value for name, value in line.items()}
+            for line in read_lines(path)]

@@ -79,7 +79,7 @@ _HOMES = {
     "Sample": "rl.trajectory",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -40,7 +40,19 @@ class CapacityError(RlinfError):
     exit_code = 4
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'X'`, for the end of a message; empty when none of `names` is near."""
-    found = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {found[0]!r}" if found else ""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'X'`, for the end of a clause; empty when nothing known is near."""
+    near = nearest(word, known)
+    return f"; did you mean '{near}'" if near else ""
+
+
+def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """` Did you mean 'X'?`, a sentence to follow another; empty when nothing known is near."""
+    near = nearest(word, known, cutoff)
+    return f" Did you mean '{near}'?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that is most like `word`, if any is at least `cutoff` (0 to 1) like it."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return found[0] if found else None

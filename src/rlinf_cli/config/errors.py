@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
-from rlinf_cli.errors import UsageError
+from rlinf_cli.errors import UsageError, nearest, suggestion
 
 SHOWN = 8
 """Problems that are listed; of more, only the number is given."""
@@ -27,22 +26,16 @@ def raise_if_any(problems: Sequence[str]) -> None:
         raise ConfigError(problems)
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """` Did you mean 'X'?` with the nearest known word; empty when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f" Did you mean '{near[0]}'?" if near else ""
-
-
 def nearest_key(key: str, known: Iterable[str]) -> str:
     """The same for a dotted key: by its last part in its own section, as a whole, then by its last part anywhere."""
     candidates = list(known)
     section, _, last = key.rpartition(".")
     siblings = [candidate for candidate in candidates if candidate.rpartition(".")[0] == section]
-    return (_by_last_part(last, siblings, 0.6) or did_you_mean(key, candidates, 0.8)
+    return (_by_last_part(last, siblings, 0.6) or suggestion(key, candidates, 0.8)
             or _by_last_part(last, candidates, 0.7))
 
 
 def _by_last_part(last: str, candidates: list[str], cutoff: float) -> str:
     lasts = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    near = difflib.get_close_matches(last, lasts, n=1, cutoff=cutoff)
-    return f" Did you mean '{lasts[near[0]]}'?" if near else ""
+    near = nearest(last, lasts, cutoff)
+    return f" Did you mean '{lasts[near]}'?" if near else ""

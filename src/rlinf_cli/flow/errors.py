@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlinf_cli.errors import RunError
 
 
 class WorkerError(RunError):
-    """A method raised in a rank. `cause` is the original exception where it could be sent, else None."""
+    """A method raised in a rank. `cause` is the original exception where it could be sent, else None; a run that ends
+    with it ends with `exit_code`, the original exception's."""
 
     def __init__(self, role: str, rank: int, node: str, method: str, summary: str, remote_traceback: str,
-                 cause: BaseException | None = None) -> None:
+                 cause: BaseException | None = None, exit_code: int = RunError.exit_code) -> None:
         self.role, self.rank, self.node, self.method = role, rank, node, method
         self.summary, self.remote_traceback, self.cause = summary, remote_traceback, cause
+        self.exit_code = exit_code
         super().__init__(f"{role}[{rank}] on {node} failed in {method}: {summary}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerError, (self.role, self.rank, self.node, self.method, self.summary, self.remote_traceback,
+                             self.cause, self.exit_code)
 
 
 class WorkerDiedError(RunError):
-    """A rank's process is gone. `last_call` is what it was doing; `detail` what is known of its end."""
+    """A rank's process is gone. `last_call` is what it was doing; `detail` what is known of its end; `pid` and the path
+    of its log, where it got as far as telling them."""
 
-    def __init__(self, role: str, rank: int, node: str, last_call: str, detail: str) -> None:
+    def __init__(self, role: str, rank: int, node: str, last_call: str, detail: str, pid: int = 0, log: str = "") -> None:
         self.role, self.rank, self.node, self.last_call, self.detail = role, rank, node, last_call, detail
-        super().__init__(f"{role}[{rank}] on {node} died ({detail}) while in {last_call}")
+        self.pid, self.log = pid, log
+        what = f"{detail}, process {pid}" if pid else detail
+        super().__init__(f"{role}[{rank}] on {node} died ({what}) while in {last_call}" + (f"; its log: {log}" if log else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerDiedError, (self.role, self.rank, self.node, self.last_call, self.detail, self.pid, self.log)
 
 
 class CallTimeoutError(RunError, TimeoutError):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import pluggy
 
 from rlinf_cli import __version__
-from rlinf_cli.errors import PluginError
+from rlinf_cli.errors import PluginError, suggestion
 from rlinf_cli.plugins import hookspecs
 from rlinf_cli.plugins.extension import Extension
 
@@ -50,12 +49,6 @@ def checked(returned: object) -> tuple[Extension, ...]:
     return tuple(returned)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The sentence ` Did you mean '…'?` with the nearest known name, or nothing."""
-    nearest = get_close_matches(name, list(known), n=1)
-    return f" Did you mean '{nearest[0]}'?" if nearest else ""
-
-
 def _implementation(plugin: object, name: str) -> Implementation | None:
     options = _MANAGER.parse_hookimpl_opts(plugin, name)
     if options is None:
@@ -76,7 +69,7 @@ def _unmarked(plugin: object, name: str) -> Implementation | None:
 
 
 def _unknown(hook: str) -> str:
-    hint = did_you_mean(hook, HOOKS) or " It may be written for a newer version"
+    hint = suggestion(hook, HOOKS) or " It may be written for a newer version"
     return f"{hook} is no hook of rlinf-cli {__version__}.{hint}"
 
 

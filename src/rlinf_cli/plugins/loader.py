@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from rlinf_cli.errors import PluginError, UsageError
-from rlinf_cli.plugins.checks import Implementation, checked, did_you_mean, implementations
+from rlinf_cli.errors import PluginError, UsageError, suggestion
+from rlinf_cli.plugins.checks import Implementation, checked, implementations
 from rlinf_cli.plugins.discovery import EntryPoint, discover, repeated
 from rlinf_cli.plugins.extension import Extension, describe, resolve
 from rlinf_cli.plugins.hookspecs import KINDS
@@ -58,7 +58,7 @@ def _loaded(only: tuple[str, ...], third_party: bool) -> Plugins:
 def _check_known(only: Sequence[str], known: list[str]) -> None:
     for name in only:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = suggestion(name, known)
             raise UsageError(
                 f"RLINF_PLUGINS names '{name}', which is not installed.{hint} Installed: {', '.join(known)}"
             )

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rlinf_cli.errors import PluginError, RlinfError, UsageError
-from rlinf_cli.plugins.checks import did_you_mean
+from rlinf_cli.errors import PluginError, RlinfError, UsageError, suggestion
 from rlinf_cli.plugins.discovery import is_installed
 from rlinf_cli.plugins.extension import Extension
 from rlinf_cli.plugins.hookspecs import KINDS
@@ -103,7 +102,7 @@ class Plugins:
             if info.name == name:
                 return info
         names = [info.name for info in self.plugins]
-        raise UsageError(f"there is no plugin '{name}'.{did_you_mean(name, names)} See: rlinf plugins")
+        raise UsageError(f"there is no plugin '{name}'.{suggestion(name, names)} See: rlinf plugins")
 
     def _claims(self, kind: str, name: str) -> list[tuple[PluginInfo, Offer]]:
         return [(info, offer) for info in self.plugins for offer in info.provides if offer.key == (kind, name)]
@@ -114,7 +113,7 @@ class Plugins:
             return PluginError(f"{kind} '{name}' is not available: {_failure(failed[name])}")
         names = self.names(kind)
         sentences = [
-            f"unknown {kind} '{name}'.{did_you_mean(name, names)} Available: {', '.join(names) or 'none'}.",
+            f"unknown {kind} '{name}'.{suggestion(name, names)} Available: {', '.join(names) or 'none'}.",
             f"Plugins that failed: {', '.join(failed)}." if failed else "",
             f"Left out by RLINF_PLUGINS or --no-plugins: {', '.join(self._left_out)}." if self._left_out else "",
             "See: rlinf plugins",

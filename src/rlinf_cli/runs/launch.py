@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.errors import RlinfError, RunError
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.group import Group

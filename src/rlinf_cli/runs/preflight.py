@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlinf_cli.config.load import check
 from rlinf_cli.config.schema import RunConfig
@@ -13,7 +12,7 @@ from rlinf_cli.data.datasets import open_dataset
 from rlinf_cli.data.rows import Dataset
 from rlinf_cli.data.stream import PromptStream
 from rlinf_cli.errors import UsageError
-from rlinf_cli.flow.devices import DeviceRequest, local_devices, parse_devices
+from rlinf_cli.flow.devices import DeviceRequest, parse_devices
 from rlinf_cli.flow.placement import Placement, RoleSpec, load_placement, temporal
 from rlinf_cli.models.check import check_model
 from rlinf_cli.plugins.loader import Plugins

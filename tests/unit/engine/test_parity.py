@@ -140,11 +140,10 @@ def test_what_cannot_run_is_refused_with_the_reason(family, more, reason, make_m
 def test_a_family_that_ignores_the_mask_is_found_out(make_model, build, monkeypatch):
     from rlinf_torch import transformers_cache
 
-    real = transformers_cache.SlotLayer.get_mask_sizes
-    assert real
-    monkeypatch.setattr("rlinf_torch.decoder_transformers.run",
-                        lambda model, tokens, positions, mask, cache, keep: transformers_cache.run(
-                            model, tokens, positions, torch.zeros_like(mask), cache, keep))
+    def ignores_the_mask(model, tokens, positions, mask, cache, keep):
+        return transformers_cache.run(model, tokens, positions, torch.zeros_like(mask), cache, keep)
+
+    monkeypatch.setattr("rlinf_torch.decoder_transformers.run", ignores_the_mask)
     with pytest.raises(UsageError, match="the logits of GPTNeoXForCausalLM differ"):
         build(make_model("gpt_neox"))
 

@@ -47,7 +47,10 @@ class Reply:
         self._done.acquire()
 
     def wait(self, timeout: float) -> bool:
-        return self._done.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+        done = self._done.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+        if done:
+            self._done.release()  # for whoever asks again
+        return done
 
     def value(self) -> Any:
         """After `wait` returned True."""

@@ -14,7 +14,7 @@ from rlinf_torch.trainer_config import TorchTrainerConfig
 
 pytestmark = pytest.mark.learning
 
-PROMPTS, GROUP, LONGEST, END, DIGIT = 16, 16, 3, 2, 3
+PROMPTS, GROUP, LONGEST, END, DIGIT, MB = 16, 16, 3, 2, 3, 2
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def train(trainer, algorithm, samples, step):
     advantages = algorithm.advantages(Returns(torch.tensor([one.reward for one in samples]),
                                               torch.tensor([int(one.group_id) for one in samples]),
                                               torch.tensor([len(one.response_ids) for one in samples]))).numpy()
-    for part in np.array_split(np.random.default_rng([step, 1]).permutation(len(samples)), 2):
+    for part in np.array_split(np.random.default_rng([step, 1]).permutation(len(samples)), MB):
         weights = token_weights([samples[i].mask for i in part], algorithm.aggregation, LONGEST)
         items = [TrainItem(samples[i], advantages[i] * samples[i].mask, share) for i, share in zip(part, weights, strict=True)]
         yield trainer.train_step(items, algorithm.loss, 1.0)

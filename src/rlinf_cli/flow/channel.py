@@ -126,9 +126,10 @@ class Channel:
     # ---- life ----
 
     def declare(self, producers: Sequence[str]) -> None:
-        """Name producers (identities or other names): the channel closes when all of them are `done`.
+        """Name producers: the channel closes when all of them are `done`.
 
-        When a process of such an identity is lost before, the channel breaks.
+        A producer is called as its process (`rollout[1]`), or `rollout[1]#ANYTHING` to tell calls apart; when that
+        process is lost before it is done, the channel breaks.
         """
         self._client.ask("declare", self.name, tuple(producers))
 

@@ -127,20 +127,20 @@ def _ranks(path: Path, role: RoleSpec, given: Mapping[str, yaml.Node], devices: 
         raise UsageError(f"{path}: role '{role.name}' has no devices: add a line '{role.name}: 0'")
     node = given[role.name]
     where = f"{path}:{node.start_mark.line + 1}: role '{role.name}'"
-    ranks = _read(node, where)
+    ranks = _read(node, where, devices)
     for number, rank in enumerate(ranks):
-        _check(f"{where}, rank {number}", rank, devices)
+        _check(f"{where}, rank {number}", rank)
     if role.count not in (None, len(ranks)):
         raise UsageError(f"{where} runs on {role.count} rank{'s' * (role.count != 1)}, but has {len(ranks)} here")
     return ranks
 
 
-def _read(node: yaml.Node, where: str) -> Ranks:
+def _read(node: yaml.Node, where: str, devices: int) -> Ranks:
     """A scalar is one rank a device; a list is one rank an entry."""
     if isinstance(node, yaml.SequenceNode):
-        ranks = tuple(_rank(entry, where) for entry in node.value)
+        ranks = tuple(_rank(entry, where, devices) for entry in node.value)
     elif isinstance(node, yaml.ScalarNode):
-        ranks = tuple((device,) for device in _range(node.value, where))
+        ranks = tuple((device,) for device in _range(node.value, where, devices))
     else:
         raise UsageError(f"{where}: write devices, as in 0-1 or [[0, 1], [2, 3]]")
     if not ranks:
@@ -148,34 +148,35 @@ def _read(node: yaml.Node, where: str) -> Ranks:
     return ranks
 
 
-def _rank(node: yaml.Node, where: str) -> tuple[int, ...]:
+def _rank(node: yaml.Node, where: str, devices: int) -> tuple[int, ...]:
     if isinstance(node, yaml.SequenceNode) and all(isinstance(entry, yaml.ScalarNode) for entry in node.value):
-        return tuple(device for entry in node.value for device in _range(entry.value, where))
+        return tuple(device for entry in node.value for device in _range(entry.value, where, devices))
     if isinstance(node, yaml.ScalarNode):
-        return tuple(_range(node.value, where))
+        return tuple(_range(node.value, where, devices))
     raise UsageError(f"{where}: a rank is a device or a list of devices, as in [[0, 1], [2, 3]]")
 
 
-def _range(text: str, where: str) -> list[int]:
+def _range(text: str, where: str, devices: int) -> list[int]:
     """`0-2,4` -> 0, 1, 2, 4."""
-    devices: list[int] = []
+    found: list[int] = []
     for part in text.replace(" ", "").split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f"{where}: '{text}' is no device or range of devices: write 0, 0-3 or 0,2")
-        devices.extend(range(int(found[1]), int(found[2] or found[1]) + 1))
-    return devices
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last >= devices:
+            there = "is only device 0" if devices == 1 else f"are only devices 0 to {devices - 1}"
+            raise CapacityError(f"{where} is placed on device {last}, but there {there}: raise cluster.devices, or "
+                                "place it on those")
+        found.extend(range(first, last + 1))
+    return found
 
 
-def _check(where: str, rank: tuple[int, ...], devices: int) -> None:
+def _check(where: str, rank: tuple[int, ...]) -> None:
     if not rank:
         raise UsageError(f"{where} has no device: give it one, as in [0]")
     if len(set(rank)) < len(rank):
         raise UsageError(f"{where} names a device twice: {list(rank)}")
-    if max(rank) >= devices:
-        there = "is only device 0" if devices == 1 else f"are only devices 0 to {devices - 1}"
-        raise CapacityError(f"{where} needs device {max(rank)}, but there {there}: raise cluster.devices, or place it "
-                            "on those")
 
 
 def _label(kind: str, devices: Sequence[int]) -> str:

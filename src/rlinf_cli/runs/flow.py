@@ -16,6 +16,10 @@ from rlinf_cli.rl.trajectory import Prompt, Sample
 from rlinf_cli.workers.actor import TrainResult
 
 
+_DRIVER = "driver"
+"""This process's name as a producer."""
+
+
 @dataclass
 class StepReport:
     """What is known of a step once all of it has ended. `number` counts from 1."""
@@ -48,7 +52,8 @@ class RunStep:
     def cancel(self, reason: str) -> None:
         """Break every channel of the step, so that whoever waits on one ends."""
         for channel in self._channels.values():
-            channel.fail(reason)
+            channel.declare([_DRIVER])
+            channel.done(_DRIVER, reason)
 
     def drop(self) -> None:
         for channel in self._channels.values():

@@ -88,12 +88,13 @@ class TrainRun:
         self._progress.phase("starting Ray")
         cluster = self._config.cluster
         return Cluster.start(cluster.devices, cluster.address, self._logs, cluster.start_timeout_s,
-                             cluster.call_timeout_s)
+                             cluster.call_timeout_s, self._directory.path)
 
     def _launch(self, cluster: Cluster) -> Mapping[str, Group]:
         self._progress.phase("loading the model")
         roles = self._prepared.roles
-        placement = self._prepared.placement or place(self._config, list(roles.values()), len(cluster.devices))
+        devices = cluster.devices
+        placement = self._prepared.placement or place(self._config, list(roles.values()), len(devices), devices[0].kind)
         self._directory.write_plan(placement.to_yaml())
         groups = {}
         for name, role in roles.items():

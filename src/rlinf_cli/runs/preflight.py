@@ -44,7 +44,7 @@ def prepare(config: RunConfig, plugins: Plugins) -> Prepared:
     workflow: Workflow = plugins.get("workflow", config.workflow).load()()
     roles = {role.name: role for role in workflow.roles(config)}
     devices = None if config.cluster.address else parse_devices(config.cluster.devices)
-    placement = None if devices is None else place(config, list(roles.values()), devices.count)
+    placement = None if devices is None else place(config, list(roles.values()), devices.count, devices.kind)
     return Prepared(config, workflow, roles, stream, devices, placement)
 
 
@@ -58,9 +58,9 @@ def _check_reward(config: RunConfig, dataset: Dataset) -> None:
                          "name its column with data.answer_key, or choose another reward")
 
 
-def place(config: RunConfig, roles: Sequence[Role], devices: int) -> Placement:
+def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:
     """The placement that the configuration asks for on so many devices."""
     specs = [RoleSpec(role.name, role.ranks) for role in roles]
     if config.placement == "temporal":
-        return temporal(specs, devices)
-    return load_placement(Path(config.placement), specs, devices)
+        return temporal(specs, devices, kind)
+    return load_placement(Path(config.placement), specs, devices, kind)

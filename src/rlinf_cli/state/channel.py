@@ -144,6 +144,11 @@ def _fitting(queue: Sequence[Item], n: int, limit: float) -> tuple[int, bool]:
     return count, False
 
 
+def owner_of(producer: str) -> str:
+    """The identity of the process that a producer belongs to: what stands before a `#`, which sets its calls apart."""
+    return producer.partition("#")[0]
+
+
 class ChannelsState:
     """Every channel of a run. `handle` is the only way in; `log`, when kept, replays to the same instructions."""
 
@@ -152,7 +157,6 @@ class ChannelsState:
         self.cancelled: str | None = None
         self.log: list[Event] | None = [] if keep_log else None
         self._identities: dict[int, str] = {}
-        self._departed: dict[str, str] = {}
         self._handlers: dict[type, Callable[[Any], Iterable[Instruction]]] = {
             Join: self._join, Gone: self._gone, Create: self._create, Put: self._put, Withdraw: self._withdraw,
             Get: self._get, Cancel: self._cancel, Declare: self._declare, Done: self._done, Close: self._close,
@@ -194,8 +198,11 @@ class ChannelsState:
         if channel.broken is not None:
             yield Fail(event.client, event.request, "broken", channel.broken)
             return
-        channel.gets.setdefault(event.key, {})[event.client, event.request] = event
-        yield from self._serve(channel, event.key)
+        n, answer = channel.share(event)
+        if answer:
+            yield _answer(channel, event, n)
+        else:
+            channel.gets.setdefault(event.key, {})[event.client, event.request] = event
         yield from self._pump(channel)
 
     def _pump(self, channel: Channel) -> Iterator[Instruction]:
@@ -217,16 +224,12 @@ class ChannelsState:
         """Answer the waiting gets of one key that can be answered."""
         gets = channel.gets.get(key, {})
         for get in list(gets.values()):
-            if key not in channel.waiting and get.at_least and not channel.drained:
+            if key not in channel.waiting and not channel.drained:
                 break
             n, answer = channel.share(get)
-            if not answer:
-                continue
-            del gets[get.client, get.request]
-            if n or not channel.drained:
-                yield Deliver(get.client, get.request, channel.take(key, n) if n else ())
-            else:
-                yield Fail(get.client, get.request, "closed", f"channel '{channel.name}' is closed and empty")
+            if answer:
+                del gets[get.client, get.request]
+                yield _answer(channel, get, n)
         if not gets:
             channel.gets.pop(key, None)
 
@@ -273,9 +276,6 @@ class ChannelsState:
             return
         channel.unfinished |= set(event.producers) - channel.finished
         yield Confirm(event.client, event.request, 0)
-        for producer in event.producers:
-            if producer in self._departed:
-                yield from self._break(channel, f"{producer} {self._departed[producer]}")
 
     def _done(self, event: Done) -> Iterator[Instruction]:
         channel = self._channel(event.channel)
@@ -334,15 +334,13 @@ class ChannelsState:
 
     def _join(self, event: Join) -> Iterable[Instruction]:
         self._identities[event.client] = event.identity
-        self._departed.pop(event.identity, None)
         return ()
 
     def _gone(self, event: Gone) -> Iterator[Instruction]:
         identity = self._identities.pop(event.client)
-        self._departed[identity] = event.how
         for channel in self.channels.values():
             channel.forget_gets(event.client)
-            if identity in channel.unfinished:
+            if any(owner_of(producer) == identity for producer in channel.unfinished):
                 yield from self._break(channel, f"{identity} {event.how}")
 
     def _cancel_all(self, event: CancelAll) -> Iterator[Instruction]:
@@ -357,6 +355,12 @@ class ChannelsState:
         for channel in self.channels.values():
             _validate(channel)
             assert self.cancelled is None or channel.broken is not None
+
+
+def _answer(channel: Channel, get: Get, n: int) -> Instruction:
+    if not n and channel.drained:
+        return Fail(get.client, get.request, "closed", f"channel '{channel.name}' is closed and empty")
+    return Deliver(get.client, get.request, channel.take(get.key, n) if n else ())
 
 
 def _ended(channel: Channel) -> tuple[ErrorKind, str]:

@@ -95,7 +95,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """The channel closes when all its declared producers are done."""
+    """The channel closes when all its declared producers are done, and breaks when the process of one is lost before.
+
+    A producer is named as its process (`rollout[1]`), or so and after a `#` as the process likes (`rollout[1]#7`)."""
 
     client: int
     request: int

@@ -77,8 +77,9 @@ class SlotLedger:
     def gone(self, client: int) -> Freed:
         """A client's process is gone: what it held is free, what it owned is removed as soon as nobody needs it."""
         owner = self._owners[client]
-        owner.present = False
         freed = self.release([slot for slot, holder in self._holders.items() if holder == client])
+        freed.returned.pop(client, None)
+        owner.present = False
         for readers in self._readers.values():
             readers.discard(client)
         freed.removed += [Removed(owner.node, client, file) for of, file in self._readers

@@ -1,0 +1,68 @@
+"""What a rank sends back for a call, and what is made of it where the call was issued."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlinf_cli.errors import RlinfError, RunError
+from rlinf_cli.flow.errors import WorkerError
+from rlinf_cli.flow.timeline import CallTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception, in a form that can always be sent."""
+
+    method: str
+    summary: str
+    traceback: str
+    cause: bytes | None
+    """The exception itself, pickled, where that is possible."""
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a call on one rank."""
+
+    value: Any = None
+    failure: Failure | None = None
+    timing: CallTiming = field(default_factory=CallTiming)
+    peak_memory: int = 0
+    """Bytes of main memory that the process has needed at most so far."""
+
+
+def failure_of(error: BaseException, method: str) -> Failure:
+    summary = str(error) if isinstance(error, RlinfError) else f"{type(error).__name__}: {error}".removesuffix(": ")
+    code = error.exit_code if isinstance(error, RlinfError) else RunError.exit_code
+    return Failure(method, summary, "".join(traceback.format_exception(error)), _pickled(error), code)
+
+
+def error_of(failure: Failure, role: str, rank: int, node: str) -> WorkerError:
+    return WorkerError(role, rank, node, failure.method, failure.summary, failure.traceback, _cause(failure),
+                       failure.exit_code)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    from ray import cloudpickle
+
+    try:
+        pickled: bytes = cloudpickle.dumps(error)
+        cloudpickle.loads(pickled)
+    except Exception:  # whatever a user's exception class does: its text is sent anyway
+        return None
+    return pickled
+
+
+def _cause(failure: Failure) -> BaseException | None:
+    from ray import cloudpickle
+
+    if failure.cause is None:
+        return None
+    try:
+        cause: BaseException = cloudpickle.loads(failure.cause)
+    except Exception:  # its class cannot be imported here
+        return None
+    return cause

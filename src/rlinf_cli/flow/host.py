@@ -1,0 +1,210 @@
+"""The Ray actor that a worker lives in: its log, its environment, its calls, and what is told of their outcome.
+
+Imports nothing heavy: a rank is up as soon as its process is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle
+
+from rlinf_cli.flow import timeline
+from rlinf_cli.flow.answers import Answer, Failure, failure_of
+from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.client import Client, connect
+from rlinf_cli.flow.controller import ControllerAddress
+from rlinf_cli.flow.errors import ChannelError
+from rlinf_cli.flow.timeline import CallTiming
+from rlinf_cli.flow.worker import Worker
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY = {"control": 1, "host": 2}
+"""Ray's concurrency groups beside the one of the ordinary calls; one `host` thread is for ever in `watch`."""
+
+Out = tuple[str, str]
+"""A channel's name, and this call's name as one of its producers."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A rank's place, and what its process is to be like."""
+
+    role: str
+    rank: int
+    world: int
+    devices: tuple[int, ...]
+    kind: str
+    local: tuple[str, ...]
+    node: str
+    node_id: str
+    address: str
+    host: str
+    directory: Path
+    """For logs."""
+    run_directory: Path
+    env: Mapping[str, str]
+
+    @property
+    def identity(self) -> str:
+        return f"{self.role}[{self.rank}]"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"{self.role}-{self.rank}.log"
+
+    @property
+    def stacks(self) -> Path:
+        return self.directory / f"{self.role}-{self.rank}.stacks.txt"
+
+    def environment(self) -> dict[str, str]:
+        """One thread a CPU slot: more of them, spinning on shared cores, cost many times what they bring."""
+        threads = str(len(self.devices) if self.kind == "cpu" else 1)
+        visible = ",".join(self.local) if self.kind == "cuda" else ""
+        return {"CUDA_VISIBLE_DEVICES": visible, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive", **self.env}
+
+
+class Host:
+    """Hosts one worker. `call` runs in the ordinary queue, `control` beside it."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._worker: Worker | None = None
+        self._failure: Failure | None = None
+        self._built = threading.Event()
+        self._client: Client | None = None
+        self._log = _redirect(seat.log)
+        os.environ.update(seat.environment())
+        faulthandler.enable(self._log)
+        level = os.environ.get("RLINF_LOG_LEVEL", "INFO").upper()
+        logging.basicConfig(level=level, stream=sys.stderr, force=True,
+                            format="%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s")
+
+    def hello(self) -> int:
+        """The process id, as soon as there is a process."""
+        return os.getpid()
+
+    def watch(self) -> None:
+        """Ends with the process: that is how its end is seen."""
+        threading.Event().wait()
+
+    def reserve(self) -> str:
+        """An address where the ranks can meet, for as long as rank 0 lives nobody else's."""
+        # bound, not listening: the port is given to no one else, and SO_REUSEADDR lets a listener in
+        self._reservation = socket.socket(socket.AF_INET6 if ":" in self._seat.address else socket.AF_INET)
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind((self._seat.address, 0))
+        host = f"[{self._seat.address}]" if ":" in self._seat.address else self._seat.address
+        return f"tcp://{host}:{self._reservation.getsockname()[1]}"
+
+    def build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> Answer:
+        """Connect to the channels and make the worker. `blob`: pickled (class, args, kwargs)."""
+        return self._run("__init__", lambda: self._build(blob, init_method, address, stores), ())
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Out]) -> Answer:
+        self._built.wait()
+        return self._run(method, lambda: getattr(self._worker, method)(*args, **kwargs), outs)
+
+    control = call
+
+    def dump_stacks(self, reason: str) -> str:
+        """Append all threads' stacks to a file beside the log; its path."""
+        with self._seat.stacks.open("a") as file:
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._seat.identity}: {reason}", file=file, flush=True)
+            faulthandler.dump_traceback(file)
+        return str(self._seat.stacks)
+
+    def close(self) -> None:
+        """End the worker, send what its channels still hold."""
+        if self._worker is not None:
+            self._worker.close()
+        if self._client is not None:
+            self._client.close()
+
+    def _build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> None:
+        seat = self._seat
+        try:
+            self._client = connect(address, seat.identity, seat.node)
+            register_stores(self._client, stores)
+            made, args, kwargs = cloudpickle.loads(blob)
+            worker: Worker = made.__new__(made)
+            worker.role, worker.rank, worker.world = seat.role, seat.rank, seat.world
+            worker.device = "cpu" if seat.kind == "cpu" else "cuda:0"
+            worker.node, worker.devices = seat.node, seat.devices
+            worker.run_directory, worker.init_method = seat.run_directory, init_method
+            made.__init__(worker, *args, **kwargs)
+            self._worker = worker
+        except BaseException as error:
+            self._failure = failure_of(error, "__init__")
+            raise
+        finally:
+            self._built.set()
+
+    def _run(self, method: str, body: Callable[[], Any], outs: Sequence[Out]) -> Answer:
+        """Run a call and answer for it, whatever it does."""
+        log.debug("%s begins", method)
+        failure, value = self._failure, None
+        with timeline.call() as timing:
+            if failure is None:
+                try:
+                    value = body()
+                    _finish(outs)
+                except BaseException as error:  # the caller is told; even a SystemExit ends the call only
+                    failure = failure_of(error, method)
+                    log.error("%s failed: %s", method, failure.traceback)
+            if failure is not None:
+                _fail(outs, f"{self._seat.identity} failed in {failure.method}: {failure.summary}")
+        log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
+        return _answer(value, failure, timing)
+
+
+def register_stores(client: Client, stores: Mapping[str, Any]) -> None:
+    """How this process reads the shared memory of other nodes: through the actors that hold it."""
+    import ray
+
+    for node, store in stores.items():
+        if node != client.node:
+            client.register_node_store(
+                node, lambda file, offset, length, store=store: ray.get(store.read_segment.remote(file, offset, length)))
+
+
+def _answer(value: Any, failure: Failure | None, timing: CallTiming) -> Answer:
+    return Answer(value, failure, timing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _finish(outs: Sequence[Out]) -> None:
+    for channel, producer in outs:
+        Channel(channel).flush()
+        Channel(channel).done(producer)
+
+
+def _fail(outs: Sequence[Out], error: str) -> None:
+    for channel, producer in outs:
+        with contextlib.suppress(ChannelError):  # broken or dropped before
+            Channel(channel).done(producer, error)
+
+
+def _redirect(path: Path) -> Any:
+    """Send everything that this process writes, C libraries' words included, to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a", buffering=1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for standard in (1, 2):
+        os.dup2(file.fileno(), standard)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    return file

@@ -1,0 +1,130 @@
+"""Sees, in the driver, the end of any rank's process, within moments and whether or not somebody waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.errors import ChannelError, WorkerDiedError
+from rlinf_cli.flow.exits import Exit
+
+if TYPE_CHECKING:
+    from rlinf_cli.flow.group import Group
+
+log = logging.getLogger(__name__)
+
+_PERIOD_S = 0.2
+
+
+class Watch:
+    """A thread that waits for the ends of all ranks' `Host.watch` calls, which only end with their process.
+
+    A channel into which a dead rank's calls still had to put is broken at once, so that nobody waits on it.
+    """
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+        self._watched: dict[Any, tuple[Group, int]] = {}
+        self._greeted: dict[Any, tuple[Group, int]] = {}
+        self._exits: dict[tuple[str, int], tuple[int, Exit | None]] = {}
+        self._deaths: dict[tuple[str, int], WorkerDiedError] = {}
+        self._told = False
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlinf-watch", daemon=True)
+        self._thread.start()
+
+    def add(self, group: Group) -> None:
+        with self._lock:
+            for rank, host in enumerate(group.actors):
+                self._greeted[host.hello.options(concurrency_group="host").remote()] = group, rank
+                self._watched[host.watch.options(concurrency_group="host").remote()] = group, rank
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(5.0)
+        for _, exit_ in self._exits.values():
+            if exit_ is not None:
+                exit_.close()
+
+    def death(self, group: Group, rank: int, told: BaseException) -> WorkerDiedError:
+        """The error for a rank that Ray says is dead."""
+        with self._lock:
+            known = self._deaths.get((group.role, rank))
+            if known is None:
+                pid, exit_ = self._exits.get((group.role, rank), (0, None))
+                reason = (exit_.reason() if exit_ is not None else "") or reason_of(told)
+                known = self._deaths[group.role, rank] = group.death(rank, reason, pid)
+            return known
+
+    def take_news(self) -> list[WorkerDiedError]:
+        """A death that nobody has been told of. The first one ends a run, so that later ones are no news: the calls
+        that save what can be saved go on."""
+        with self._lock:
+            news = [] if self._told else list(self._deaths.values())[:1]
+            self._told = self._told or bool(news)
+            return news
+
+    def latest(self) -> WorkerDiedError | None:
+        """Of all deaths."""
+        with self._lock:
+            return next(reversed(self._deaths.values()), None)
+
+    def tell(self) -> None:
+        """Somebody has been told of a death."""
+        with self._lock:
+            self._told = True
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._lock:
+                waiting = [*self._watched, *self._greeted]
+            if not waiting:
+                self._stopping.wait(_PERIOD_S)
+                continue
+            for ref in ray.wait(waiting, num_returns=1, timeout=_PERIOD_S)[0]:
+                if ref in self._greeted:
+                    self._meet(ref)
+                else:
+                    self._mourn(ref)
+
+    def _meet(self, ref: Any) -> None:
+        group, rank = self._greeted[ref]
+        with contextlib.suppress(ray.exceptions.RayError):  # died already: `watch` tells
+            pid = ray.get(ref)
+            local = group.seats[rank].node_id == self._node_id
+            with self._lock:
+                self._exits[group.role, rank] = pid, Exit(pid) if local else None
+        with self._lock:
+            del self._greeted[ref]
+
+    def _mourn(self, ref: Any) -> None:
+        with self._lock:
+            group, rank = self._watched.pop(ref)
+        try:
+            ray.get(ref)
+        except ray.exceptions.RayError as told:
+            if self._stopping.is_set():
+                return
+            error = self.death(group, rank, told)
+            log.debug("%s", error)
+            for channel, producer in group.open_outs(rank):
+                with contextlib.suppress(ChannelError):  # broken or dropped before
+                    Channel(channel).done(producer, str(error))
+
+
+def reason_of(told: BaseException) -> str:
+    """What Ray knows of a process's end, in few words."""
+    text = " ".join(str(told).split())
+    if "running low on memory" in text:
+        return "ended by Ray because its node ran out of memory"
+    if re.search(r"node (has )?died|node .{0,80}is (dead|terminated)", text):
+        return "its node is gone"
+    found = re.search(r"Worker exit type: \w+ Worker exit detail: (.{1,60}?)[.(]", text)
+    return found[1].strip() if found else "its process ended"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,27 @@ class Answer:
     timing: CallTiming = field(default_factory=CallTiming)
     peak_memory: int = 0
     """Bytes of main memory that the process has needed at most so far."""
+
+    def pack(self) -> list[Any]:
+        """As it is sent: Ray passes plain lists and numbers without pickling, which is a good part of a call's time."""
+        value = None if self.value is None else (self.value,)
+        return [value, self.failure, self.timing.total, self.timing.kinds, self.peak_memory]
+
+    @classmethod
+    def unpack(cls, sent: Sequence[Any]) -> Answer:
+        value, failure, total, kinds, peak_memory = sent
+        return cls(None if value is None else value[0], failure, CallTiming(total, kinds), peak_memory)
+
+
+def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]]) -> list[Any]:
+    """A call as it is sent."""
+    return [method, (args, dict(kwargs)) if args or kwargs else None, [list(out) for out in outs]]
+
+
+def unpack_call(sent: Sequence[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any], list[list[str]]]:
+    method, arguments, outs = sent
+    args, kwargs = arguments or ((), {})
+    return method, args, kwargs, outs
 
 
 def failure_of(error: BaseException, method: str) -> Failure:

@@ -17,13 +17,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.client import connect
-from rlinf_cli.flow.controller import Controller, ControllerAddress
+from rlinf_cli.flow.controller import ControllerAddress
 from rlinf_cli.flow.devices import Device, Node, devices_of, parse_devices, this_node
 from rlinf_cli.flow.errors import SerializationError
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.host import CONCURRENCY, Host, Seat, register_stores
-from rlinf_cli.flow.node_store import NodeStore
 from rlinf_cli.flow.private_ray import PrivateRay, join, said_to
+from rlinf_cli.flow.services import ControllerHost, NodeStoreHost
 from rlinf_cli.flow.watch import Watch
 from rlinf_cli.flow.worker import Worker, methods
 
@@ -123,11 +123,12 @@ class Cluster:
     def _start_channels(self, shared: str) -> tuple[ControllerAddress, dict[str, Any]]:
         """The controller beside the driver, and on every further node somebody who reads its shared memory for others."""
         home = self._nodes[self._here]
-        controller = _actor(Controller, self._place(home.id)).remote(secrets.token_hex(32), home.address, shared, home.name)
+        controller = _actor(ControllerHost, self._place(home.id)).remote(
+            self._directory, secrets.token_hex(32), home.address, shared, home.name)
         further = {device.node: device.node_id for device in self.devices if device.node_id != home.id}
         try:
             address: ControllerAddress = ray.get(controller.address.remote(), timeout=self._start_timeout)
-            stores = {name: _actor(NodeStore, self._place(node_id)).remote(address, name)
+            stores = {name: _actor(NodeStoreHost, self._place(node_id)).remote(self._directory, address, name)
                       for name, node_id in further.items()}
             ray.get([store.__ray_ready__.remote() for store in stores.values()], timeout=self._start_timeout)
         except ray.exceptions.RayError as error:
@@ -148,10 +149,7 @@ class Cluster:
             return
         ended, _ = ray.wait(list(closing), num_returns=len(closing), timeout=_CLOSE_S)
         for ref in ended:
-            try:
-                ray.get(ref)
-            except ray.exceptions.RayError as error:
-                log.warning("%s did not close: %s", closing[ref], str(error).strip().splitlines()[-1])
+            _closed(closing[ref], ref)
 
 
 def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[Node]:
@@ -165,6 +163,13 @@ def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[No
     return [Node(f"node-{number}", node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"],
                  int(node["Resources"].get("CPU", 0)), tuple(map(str, range(int(node["Resources"].get("GPU", 0))))))
             for number, node in enumerate(alive)]
+
+
+def _closed(identity: str, ref: Any) -> None:
+    try:
+        ray.get(ref)
+    except ray.exceptions.RayError as error:
+        log.warning("%s did not close: %s", identity, str(error).strip().splitlines()[-1])
 
 
 def _stop_channels(actors: Sequence[Any]) -> None:

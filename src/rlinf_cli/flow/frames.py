@@ -190,6 +190,8 @@ class FrameReader:
         """Move the rest to the front, in a buffer large enough for the frame that it begins."""
         end = self._end(start)
         need = max(_CHUNK, 0 if end is None else end - start)
+        if start == 0 and need == len(self._buffer):
+            return
         rest = self._buffer[start : self._filled]
         if need != len(self._buffer):
             self._buffer = bytearray(need)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from ray import cloudpickle
 
 from rlinf_cli.errors import did_you_mean
+from rlinf_cli.flow.answers import pack_call
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import SerializationError, WorkerDiedError
@@ -20,7 +22,7 @@ from rlinf_cli.flow.worker import MethodSpec
 
 _calls = itertools.count(1)
 _KEPT = 64
-"""Calls remembered before those that have ended are forgotten."""
+"""Calls that nobody waits for are remembered up to this number; then those that have ended are forgotten."""
 
 
 class Group:
@@ -38,6 +40,7 @@ class Group:
         self._built: Handle | None = None
         self._start_timeout = call_timeout
         self._calls: list[Handle] = []
+        self._latest = ""
         self._lock = threading.Lock()
         for name in methods:
             if name in vars(self) or hasattr(Group, name):
@@ -108,6 +111,11 @@ class Group:
             self.on_call(handle)
         return handle
 
+    def forget(self, handle: Handle) -> None:
+        """All ranks have answered."""
+        with self._lock, contextlib.suppress(ValueError):  # forgotten before
+            self._calls.remove(handle)
+
     def died(self, told: BaseException, rank: int) -> WorkerDiedError:
         """The error for a rank that Ray says is dead."""
         return self.death(rank, reason_of(told)) if self.watch is None else self.watch.death(self, rank, told)
@@ -133,12 +141,11 @@ class Group:
               outs: Sequence[Out]) -> Any:
         host = self.actors[rank]
         call = host.control.options(concurrency_group="control") if spec.control else host.call
-        return call.remote(spec.name, args, kwargs, outs)
+        return call.remote(pack_call(spec.name, args, kwargs, outs))
 
     def _last_call(self, rank: int) -> str:
-        calls = [call for call in self._remembered() if rank in call.ranks]
-        current = next((call.method for call in calls if call.is_open(rank)), None)
-        return current or (f"no call, the last was {calls[-1].method}" if calls else "no call")
+        current = next((call.method for call in self._remembered() if call.is_open(rank)), None)
+        return current or (f"no call, the last was {self._latest}" if self._latest else "no call")
 
     def _declare(self, outs: Sequence[Channel], ranks: Sequence[int]) -> list[list[Out]]:
         """Tell each channel who puts into it: this call, once a rank."""
@@ -155,6 +162,7 @@ class Group:
             if len(self._calls) >= _KEPT:
                 self._calls = [call for call in self._calls if not call.done()]
             self._calls.append(handle)
+            self._latest = handle.method
 
     def _remembered(self) -> list[Handle]:
         with self._lock:
@@ -181,10 +189,14 @@ def _channel(method: str, argument: str, value: Any) -> Channel:
 
 
 def _not_sent(method: str, arguments: Mapping[str, Any], error: TypeError) -> SerializationError:
-    """Find out which argument it is."""
-    for name, value in arguments.items():
-        try:
-            cloudpickle.dumps(value)
-        except Exception as why:  # pickling runs the argument's own code
-            return SerializationError(f"{method}(): argument '{name}' cannot be sent to another process: {why}")
-    return SerializationError(f"{method}(): the arguments cannot be sent to another process: {error}")
+    reasons = ((name, _why_not_sent(value)) for name, value in arguments.items())
+    culprit, reason = next(((f"argument '{name}'", why) for name, why in reasons if why), ("an argument", str(error)))
+    return SerializationError(f"{method}(): {culprit} cannot be sent to another process: {reason}")
+
+
+def _why_not_sent(value: Any) -> str:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # pickling runs the value's own code
+        return f"{type(error).__name__}: {error}"
+    return ""

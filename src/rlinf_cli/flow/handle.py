@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rlinf_cli.flow.answers import Answer, error_of
-from rlinf_cli.flow.errors import CallTimeoutError, ChannelBrokenError, WorkerDiedError, WorkerError
+from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.errors import CallTimeoutError, ChannelBrokenError, ChannelError, WorkerDiedError, WorkerError
 from rlinf_cli.flow.timeline import CallTiming
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
-    from rlinf_cli.flow.host import Out
+    from rlinf_cli.flow.host import Out, Seat
 
 _SLICE_S = 0.2
 """How long to wait at once: Ctrl-C and deaths elsewhere are looked at in between."""
@@ -86,11 +88,12 @@ class Handle:
         rank = self.ranks[place]
         seat = self.group.seats[rank]
         try:
-            answer: Answer = ray.get(self._refs[place])
-        except ray.exceptions.RayActorError as error:
-            self._answers[place] = self.group.died(error, rank)
+            answer = Answer.unpack(ray.get(self._refs[place]))
         except ray.exceptions.RayError as error:
-            self._answers[place] = _not_sent(error, seat.role, rank, seat.node, self.method)
+            is_dead = isinstance(error, ray.exceptions.RayActorError)
+            reason = self.group.died(error, rank) if is_dead else _not_sent(error, seat, self.method)
+            self._answers[place] = reason
+            break_outs(self.outs(rank), reason)
         else:
             failure = answer.failure
             self._answers[place] = answer if failure is None else error_of(failure, seat.role, rank, seat.node)
@@ -132,6 +135,8 @@ def gather(handles: Iterable[Handle], timeout: float | None = None) -> None:
     if calls:
         limit = max(call.group.call_timeout for call in calls) if timeout is None else timeout
         _Gathering(calls, limit).run()
+        for call in calls:
+            call.group.forget(call)
 
 
 class _Gathering:
@@ -216,8 +221,21 @@ def _stacks(written: Iterable[Any]) -> str:
     return f"Where they are: {', '.join(dict.fromkeys(paths))}" if paths else "They did not say where they are"
 
 
-def _not_sent(error: Exception, role: str, rank: int, node: str, method: str) -> WorkerError:
+def break_outs(outs: Iterable[Out], reason: Error) -> None:
+    """What a rank could not tell its channels itself."""
+    for channel, producer in outs:
+        with contextlib.suppress(ChannelError):  # broken or dropped before
+            Channel(channel).done(producer, str(reason))
+
+
+def _not_sent(error: Exception, seat: Seat, method: str) -> WorkerError:
     """The host answers for all that a method does: what is left is that something could not be pickled or unpickled."""
-    cause = getattr(error, "cause", None) or error
-    summary = f"its arguments or its result could not be sent between processes: {str(cause).strip().splitlines()[-1]}"
-    return WorkerError(role, rank, node, method, summary, str(error), cause)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    if "input arguments" in text:
+        what = "its arguments could not be read in its process"
+    elif isinstance(error, ray.exceptions.RayTaskError):
+        what = "its result cannot be sent to another process"
+    else:
+        what = "its result could not be read"
+    cause = getattr(error, "cause", None)
+    return WorkerError(seat.role, seat.rank, seat.node, method, f"{what}: {text.splitlines()[-1]}", text, cause)

@@ -11,7 +11,6 @@ import logging
 import os
 import resource
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,12 @@ from typing import Any
 from ray import cloudpickle
 
 from rlinf_cli.flow import timeline
-from rlinf_cli.flow.answers import Answer, Failure, failure_of
+from rlinf_cli.flow.answers import Answer, Failure, failure_of, unpack_call
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.client import Client, connect
 from rlinf_cli.flow.controller import ControllerAddress
 from rlinf_cli.flow.errors import ChannelError
-from rlinf_cli.flow.timeline import CallTiming
+from rlinf_cli.flow.process_log import log_to
 from rlinf_cli.flow.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 CONCURRENCY = {"control": 1, "host": 2}
 """Ray's concurrency groups beside the one of the ordinary calls; one `host` thread is for ever in `watch`."""
 
-Out = tuple[str, str]
+Out = Sequence[str]
 """A channel's name, and this call's name as one of its producers."""
 
 
@@ -86,12 +85,8 @@ class Host:
         self._failure: Failure | None = None
         self._built = threading.Event()
         self._client: Client | None = None
-        self._log = _redirect(seat.log)
         os.environ.update(seat.environment())
-        faulthandler.enable(self._log)
-        level = os.environ.get("RLINF_LOG_LEVEL", "INFO").upper()
-        logging.basicConfig(level=level, stream=sys.stderr, force=True,
-                            format="%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s")
+        self._log = log_to(seat.log)
 
     def hello(self) -> int:
         """The process id, as soon as there is a process."""
@@ -110,11 +105,13 @@ class Host:
         host = f"[{self._seat.address}]" if ":" in self._seat.address else self._seat.address
         return f"tcp://{host}:{self._reservation.getsockname()[1]}"
 
-    def build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> Answer:
+    def build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> list[Any]:
         """Connect to the channels and make the worker. `blob`: pickled (class, args, kwargs)."""
         return self._run("__init__", lambda: self._build(blob, init_method, address, stores), ())
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Out]) -> Answer:
+    def call(self, packed: list[Any]) -> list[Any]:
+        """Run a method, see `answers.pack_call`; the packed `Answer`."""
+        method, args, kwargs, outs = unpack_call(packed)
         self._built.wait()
         return self._run(method, lambda: getattr(self._worker, method)(*args, **kwargs), outs)
 
@@ -153,7 +150,7 @@ class Host:
         finally:
             self._built.set()
 
-    def _run(self, method: str, body: Callable[[], Any], outs: Sequence[Out]) -> Answer:
+    def _run(self, method: str, body: Callable[[], Any], outs: Sequence[Out]) -> list[Any]:
         """Run a call and answer for it, whatever it does."""
         log.debug("%s begins", method)
         failure, value = self._failure, None
@@ -168,21 +165,19 @@ class Host:
             if failure is not None:
                 _fail(outs, f"{self._seat.identity} failed in {failure.method}: {failure.summary}")
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
-        return _answer(value, failure, timing)
+        return Answer(value, failure, timing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024).pack()
 
 
 def register_stores(client: Client, stores: Mapping[str, Any]) -> None:
     """How this process reads the shared memory of other nodes: through the actors that hold it."""
     import ray
 
+    def reader(store: Any) -> Callable[[str, int, int], Any]:
+        return lambda file, offset, length: ray.get(store.read_segment.remote(file, offset, length))
+
     for node, store in stores.items():
         if node != client.node:
-            client.register_node_store(
-                node, lambda file, offset, length, store=store: ray.get(store.read_segment.remote(file, offset, length)))
-
-
-def _answer(value: Any, failure: Failure | None, timing: CallTiming) -> Answer:
-    return Answer(value, failure, timing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+            client.register_node_store(node, reader(store))
 
 
 def _finish(outs: Sequence[Out]) -> None:
@@ -195,16 +190,3 @@ def _fail(outs: Sequence[Out], error: str) -> None:
     for channel, producer in outs:
         with contextlib.suppress(ChannelError):  # broken or dropped before
             Channel(channel).done(producer, error)
-
-
-def _redirect(path: Path) -> Any:
-    """Send everything that this process writes, C libraries' words included, to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a", buffering=1)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for standard in (1, 2):
-        os.dup2(file.fileno(), standard)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    return file

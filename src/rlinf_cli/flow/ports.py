@@ -7,6 +7,7 @@ Known from the class alone, so the graph can be drawn, and the end of each produ
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 from collections.abc import Callable
@@ -60,13 +61,13 @@ def _port(annotation: Any, method: Callable[..., Any]) -> Port | None:
 
 
 def _resolve(annotation: str, names: dict[str, Any]) -> Any:
-    """What an annotation stands for. Names imported for type checkers only are unknown; just the port matters."""
-    unknown: dict[str, Any] = {}
-    while True:
-        try:
-            return eval(annotation, names, unknown)
-        except NameError as error:
-            unknown[error.name] = _Unknown(error.name)
+    """What an annotation stands for, even where names, also `In` and `Out`, are imported for type checkers only."""
+    return eval(annotation, {}, _Names({"In": In, "Out": Out, **names}))
+
+
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, _Unknown(name))
 
 
 class _Unknown:

@@ -23,7 +23,7 @@ import ray._private.ray_constants
 import ray._private.worker
 from ray._private.node import Node
 from ray._private.parameter import RayParams
-from ray._raylet import AuthenticationTokenLoader, Config
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.janitor import MARK, Janitor
@@ -34,7 +34,7 @@ _SOCKET_PATH_LEFT = 40
 """Longest directory below which Ray's socket paths still fit into a Unix address."""
 
 
-class _Head(Node):
+class _Head(Node):  # type: ignore[misc]
     def start_api_server(self, **_: Any) -> None:
         """The dashboard's server: nobody asks it anything."""
 
@@ -83,7 +83,7 @@ class PrivateRay:
                       temp_dir=self._directory, include_dashboard=False, include_log_monitor=False, no_monitor=True),
             head=True, shutdown_at_exit=False, spawn_reaper=True)
         with kept_signal(signal.SIGTERM):
-            ray.init(address=self._node.gcs_address, log_to_driver=False, configure_logging=False)
+            ray.init(address=self._node.gcs_address, log_to_driver=False)
 
 
 def join(address: str) -> None:
@@ -96,7 +96,7 @@ def join(address: str) -> None:
                          "head node, as `ray start --head` prints it") from error
     with kept_signal(signal.SIGTERM):
         try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False)
+            ray.init(address=address, log_to_driver=False)
         except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             raise UsageError(f"cluster.address={address}: Ray could not join: {str(error).strip().splitlines()[0]}") from error
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rlinf_cli.flow.channel import Channel
-from rlinf_cli.flow.errors import ChannelError, WorkerDiedError
+from rlinf_cli.flow.errors import WorkerDiedError
 from rlinf_cli.flow.exits import Exit
+from rlinf_cli.flow.handle import break_outs
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
@@ -114,9 +114,7 @@ class Watch:
                 return
             error = self.death(group, rank, told)
             log.debug("%s", error)
-            for channel, producer in group.open_outs(rank):
-                with contextlib.suppress(ChannelError):  # broken or dropped before
-                    Channel(channel).done(producer, str(error))
+            break_outs(group.open_outs(rank), error)
 
 
 def reason_of(told: BaseException) -> str:

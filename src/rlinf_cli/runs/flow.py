@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.data.stream import PromptStream, StreamItem
 from rlinf_cli.errors import RlinfError
 from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.errors import ChannelError
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.handle import Handle, gather
 from rlinf_cli.rl.trajectory import Prompt, Sample
@@ -52,8 +54,9 @@ class RunStep:
     def cancel(self, reason: str) -> None:
         """Break every channel of the step, so that whoever waits on one ends."""
         for channel in self._channels.values():
-            channel.declare([_DRIVER])
-            channel.done(_DRIVER, reason)
+            with contextlib.suppress(ChannelError):  # closed: nobody waits on it
+                channel.declare([_DRIVER])
+                channel.done(_DRIVER, reason)
 
     def drop(self) -> None:
         for channel in self._channels.values():
@@ -95,12 +98,21 @@ class RunFlow:
         if self._step is None:
             return
         self._step.cancel(reason)
+        self._abort()
         handles, deadline = list(self._handles), time.monotonic() + patience
         self._handles.clear()
         ended = [handle for handle in handles if _ended(handle, deadline - time.monotonic())]
         report = self._report(self._step.index, ended, time.perf_counter() - self._began) if ended else None
         if report is not None and report.count:
             self._on_step(report)
+
+    def _abort(self) -> None:
+        """Tell the roles that can be told in the middle of a call; what they make of it is for nobody."""
+        known = len(self._handles)
+        for group in self._groups.values():
+            if "abort" in group.methods:
+                group.abort()
+        del self._handles[known:]
 
     def _settle(self) -> list[Handle]:
         handles = list(self._handles)

@@ -31,6 +31,14 @@ class Interrupted(RlinfError):
     exit_code = 130
 
 
+class Stopped(RunError):
+    """The run failed. The message says why, what was saved and how to go on; the exit code is that of the cause."""
+
+    def __init__(self, cause: RlinfError, last_words: str) -> None:
+        super().__init__(f"{str(cause).rstrip('.')}. {last_words}")
+        self.exit_code = cause.exit_code
+
+
 @dataclass
 class Totals:
     """What counts up over the whole run, resumes included."""
@@ -59,7 +67,7 @@ class TrainRun:
         self._actor: Group | None = None
 
     def execute(self) -> None:
-        """Train. Raises Interrupted (130) or RunError (1), after writing a checkpoint of the last trained step where
+        """Train. Raises Interrupted (130) or Stopped, after writing a checkpoint of the last trained step where
         the actor still lives."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(_terminate_as_interrupt())
@@ -82,7 +90,7 @@ class TrainRun:
             raise Interrupted(self._last_words("interrupted")) from None
         except RlinfError as error:
             flow.cancel(f"the run failed: {error}", PATIENCE_S)
-            raise RunError(f"{error}. {self._last_words('stopped')}") from error
+            raise Stopped(error, self._last_words("stopped")) from error
 
     def _start_cluster(self) -> Cluster:
         self._progress.phase("starting Ray")
@@ -123,7 +131,7 @@ class TrainRun:
         assert self._actor is not None
         limit = self._config.cluster.call_timeout_s
         step = self._actor.trained_steps().wait(limit)[0]
-        if step == self._saved:
+        if step == (self._saved or 0):
             return
         state = {"step": step, "tokens": self._totals.tokens, "samples": self._totals.samples}
         with self._checkpoints.write(step, state) as path:

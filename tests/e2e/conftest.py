@@ -44,9 +44,9 @@ class Running:
         root = psutil.Process(self.process.pid)
         return [root, *root.children(recursive=True)]
 
-    def signal(self, number=signal.SIGINT):
-        """To the whole group, as Ctrl-C in a terminal does."""
-        os.killpg(self.process.pid, number)
+    def interrupt(self):
+        """Ctrl-C, as a terminal sends it: to the whole group."""
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self, timeout=90):
         """Exit code and output."""

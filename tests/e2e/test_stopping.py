@@ -22,11 +22,14 @@ def begin(start, tmp_path, name, *words):
     return running, tmp_path / "runs" / name
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf, survivors, tmp_path, number):
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
+def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf, survivors, tmp_path, how):
     running, run = begin(start, tmp_path, "stopped")
     family = running.family()
-    running.signal(number)
+    if how == "Ctrl-C":
+        running.interrupt()
+    else:
+        running.process.terminate()
     code, output = running.end()
     assert code == 130, output
     assert "rlinf train --resume" in output
@@ -42,7 +45,7 @@ def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf
 def test_a_killed_worker_ends_the_run_naming_it(start, survivors, tmp_path, role):
     running, run = begin(start, tmp_path, "killed", "checkpoint.every=1")
     family = running.family()
-    pid = next(process.pid for process in family if f"{role}[0]" in " ".join(process.cmdline()))
+    pid = next(process.pid for process in family if os.readlink(f"/proc/{process.pid}/fd/1").endswith(f"{role}-0.log"))
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     code, output = running.end()

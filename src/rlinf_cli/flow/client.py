@@ -273,7 +273,8 @@ class Client:
 
     def _lost(self, error: ChannelError) -> None:
         self._codec.pool.fail(error)
-        remove_if_abandoned(self._directory)  # the controller may have been killed
+        if not self._connection.closing:  # the controller may have been killed
+            remove_if_abandoned(self._directory, patience=1.0)
 
     def abandon_after_fork(self) -> None:
         self._connection.release_descriptors()

@@ -95,6 +95,14 @@ class Cluster:
                        self._start_timeout)
         return group
 
+    def stop(self, group: Group) -> None:
+        """End a role. What is under way there is lost; its name can be launched again."""
+        self._watch.remove(group)
+        del self._groups[group.role]
+        _close([group])
+        for actor in group.actors:
+            ray.kill(actor)
+
     def shutdown(self) -> None:
         """End all processes and remove what they kept in memory and in temporary directories. Safe to repeat."""
         self._resources.close()
@@ -143,13 +151,7 @@ class Cluster:
     def _close_workers(self) -> None:
         """Let the workers that are not busy close. The others are killed with Ray."""
         self._watch.stop()
-        closing = {actor.close.remote(): group.seats[rank].identity for group in self._groups.values()
-                   for rank, actor in enumerate(group.actors) if group.is_idle(rank)}
-        if not closing:
-            return
-        ended, _ = ray.wait(list(closing), num_returns=len(closing), timeout=_CLOSE_S)
-        for ref in ended:
-            _closed(closing[ref], ref)
+        _close(list(self._groups.values()))
 
 
 def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[Node]:
@@ -163,6 +165,14 @@ def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[No
     return [Node(f"node-{number}", node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"],
                  int(node["Resources"].get("CPU", 0)), tuple(map(str, range(int(node["Resources"].get("GPU", 0))))))
             for number, node in enumerate(alive)]
+
+
+def _close(groups: Sequence[Group]) -> None:
+    closing = {actor.close.remote(): group.seats[rank].identity for group in groups
+               for rank, actor in enumerate(group.actors) if group.is_idle(rank)}
+    ended = ray.wait(list(closing), num_returns=len(closing), timeout=_CLOSE_S)[0] if closing else []
+    for ref in ended:
+        _closed(closing[ref], ref)
 
 
 def _closed(identity: str, ref: Any) -> None:

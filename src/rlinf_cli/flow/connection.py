@@ -86,7 +86,7 @@ class Connection:
         self._sending = threading.Lock()
         self._numbers = itertools.count(1)
         self._replies: dict[int, Reply] = {}
-        self._closing = False
+        self.closing = False
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self.client = self._shake_hands(address.token, identity, stores)
@@ -174,7 +174,7 @@ class Connection:
                     reply.resolve(message[2])
 
     def _end(self) -> None:
-        how = "this process has disconnected" if self._closing else "the connection to the controller is lost"
+        how = "this process has disconnected" if self.closing else "the connection to the controller is lost"
         with self.changed:
             self.failure = ChannelBrokenError(how)
             replies, self._replies = self._replies, {}
@@ -186,7 +186,7 @@ class Connection:
 
     def close(self) -> None:
         """Say goodbye and disconnect."""
-        self._closing = True
+        self.closing = True
         with self.changed:
             self.push(("bye",))
         self.transmit()

@@ -16,11 +16,11 @@ _PATIENCE_S = 0.3
 
 
 class Exit:
-    """Open it while the process lives; `reason()` after its death."""
+    """Make it while the process lives; ask `reason()` after its death."""
 
     def __init__(self, pid: int) -> None:
         try:
-            self._fd = os.pidfd_open(pid)
+            self._fd = os.pidfd_open(pid) if pid else -1
         except OSError:  # ended before, or no such system call
             self._fd = -1
 
@@ -44,6 +44,10 @@ class Exit:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+NOWHERE = Exit(0)
+"""Of a process that cannot be looked at, being on another machine."""
 
 
 def describe(status: int) -> str:

@@ -57,7 +57,14 @@ def ports(method: Callable[..., Any]) -> dict[str, Port]:
 def _port(annotation: Any, method: Callable[..., Any]) -> Port | None:
     if isinstance(annotation, str):
         annotation = _resolve(annotation, method.__globals__) if re.search(r"\b(In|Out)\[", annotation) else None
-    return next((part for part in get_args(annotation) if isinstance(part, Port)), None)
+    return _find(annotation)
+
+
+def _find(annotation: Any) -> Port | None:
+    """Also in `Out[X] | None`."""
+    if isinstance(annotation, Port):
+        return annotation
+    return next((port for part in get_args(annotation) if (port := _find(part)) is not None), None)
 
 
 def _resolve(annotation: str, names: dict[str, Any]) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import glob
 import os
 import secrets
 import shutil
 import tempfile
+import time
 
 _PREFIX = "rlinf-"
 _LOCK = "lock"
@@ -44,15 +44,31 @@ def shared_memory_root() -> str:
     return "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
 
 
-def remove_if_abandoned(path: str) -> None:
-    """Remove a SharedDirectory whose maker was killed before it could do so; leave one in use alone."""
-    with contextlib.suppress(FileNotFoundError, PermissionError, BlockingIOError):
+def remove_if_abandoned(path: str, patience: float = 0.0) -> None:
+    """Remove a SharedDirectory whose maker was killed before it could do so; leave one in use alone.
+
+    `patience`: seconds to try, since a process that is killed closes its connections before it lets go of its lock.
+    """
+    deadline = time.monotonic() + patience
+    while not _try_to_remove(path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _try_to_remove(path: str) -> bool:
+    """False when the directory is in use."""
+    try:
         fd = os.open(os.path.join(path, _LOCK), os.O_RDWR)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(fd)
+    except (FileNotFoundError, PermissionError):  # removed, or not ours
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    finally:
+        os.close(fd)
 
 
 def sweep() -> None:

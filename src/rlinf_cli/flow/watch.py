@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rlinf_cli.flow.errors import WorkerDiedError
-from rlinf_cli.flow.exits import Exit
+from rlinf_cli.flow.exits import NOWHERE, Exit
 from rlinf_cli.flow.handle import break_outs
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
-
-log = logging.getLogger(__name__)
 
 _PERIOD_S = 0.2
 
@@ -32,7 +29,7 @@ class Watch:
         self._node_id = node_id
         self._watched: dict[Any, tuple[Group, int]] = {}
         self._greeted: dict[Any, tuple[Group, int]] = {}
-        self._exits: dict[tuple[str, int], tuple[int, Exit | None]] = {}
+        self._exits: dict[tuple[str, int], tuple[int, Exit]] = {}
         self._deaths: dict[tuple[str, int], WorkerDiedError] = {}
         self._told = False
         self._lock = threading.Lock()
@@ -46,20 +43,29 @@ class Watch:
                 self._greeted[host.hello.options(concurrency_group="host").remote()] = group, rank
                 self._watched[host.watch.options(concurrency_group="host").remote()] = group, rank
 
+    def remove(self, group: Group) -> None:
+        """The group is about to be ended; what became of it is no news any more."""
+        with self._lock:
+            self._watched = {ref: one for ref, one in self._watched.items() if one[0] is not group}
+            self._greeted = {ref: one for ref, one in self._greeted.items() if one[0] is not group}
+            for key in [key for key in self._exits if key[0] == group.role]:
+                self._exits.pop(key)[1].close()
+            self._deaths = {key: death for key, death in self._deaths.items() if key[0] != group.role}
+            self._told = self._told and bool(self._deaths)
+
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(5.0)
         for _, exit_ in self._exits.values():
-            if exit_ is not None:
-                exit_.close()
+            exit_.close()
 
     def death(self, group: Group, rank: int, told: BaseException) -> WorkerDiedError:
         """The error for a rank that Ray says is dead."""
         with self._lock:
             known = self._deaths.get((group.role, rank))
             if known is None:
-                pid, exit_ = self._exits.get((group.role, rank), (0, None))
-                reason = (exit_.reason() if exit_ is not None else "") or reason_of(told)
+                pid, exit_ = self._exits.get((group.role, rank), (0, NOWHERE))
+                reason = exit_.reason() or reason_of(told)
                 known = self._deaths[group.role, rank] = group.death(rank, reason, pid)
             return known
 
@@ -89,32 +95,26 @@ class Watch:
                 self._stopping.wait(_PERIOD_S)
                 continue
             for ref in ray.wait(waiting, num_returns=1, timeout=_PERIOD_S)[0]:
-                if ref in self._greeted:
-                    self._meet(ref)
-                else:
-                    self._mourn(ref)
+                with self._lock:
+                    greeted, watched = self._greeted.pop(ref, None), self._watched.pop(ref, None)
+                if greeted is not None:
+                    self._meet(ref, *greeted)
+                elif watched is not None:  # or removed meanwhile
+                    self._mourn(ref, *watched)
 
-    def _meet(self, ref: Any) -> None:
-        group, rank = self._greeted[ref]
+    def _meet(self, ref: Any, group: Group, rank: int) -> None:
         with contextlib.suppress(ray.exceptions.RayError):  # died already: `watch` tells
             pid = ray.get(ref)
             local = group.seats[rank].node_id == self._node_id
             with self._lock:
-                self._exits[group.role, rank] = pid, Exit(pid) if local else None
-        with self._lock:
-            del self._greeted[ref]
+                self._exits[group.role, rank] = pid, Exit(pid) if local else NOWHERE
 
-    def _mourn(self, ref: Any) -> None:
-        with self._lock:
-            group, rank = self._watched.pop(ref)
+    def _mourn(self, ref: Any, group: Group, rank: int) -> None:
         try:
             ray.get(ref)
         except ray.exceptions.RayError as told:
-            if self._stopping.is_set():
-                return
-            error = self.death(group, rank, told)
-            log.debug("%s", error)
-            break_outs(group.open_outs(rank), error)
+            if not self._stopping.is_set():
+                break_outs(group.open_outs(rank), self.death(group, rank, told))
 
 
 def reason_of(told: BaseException) -> str:

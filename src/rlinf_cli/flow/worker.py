@@ -69,8 +69,9 @@ class MethodSpec:
 
 def methods(worker: type[Worker]) -> dict[str, MethodSpec]:
     """The methods of a worker that a group can call."""
-    return {name: _spec(name, member) for name, member in inspect.getmembers(worker, inspect.isfunction)
-            if not name.startswith("_") and name not in _PRIVATE}
+    members = {name: inspect.getattr_static(worker, name) for name in dir(worker)}
+    return {name: _spec(name, member) for name, member in members.items()
+            if inspect.isfunction(member) and not name.startswith("_") and name not in _PRIVATE}
 
 
 def _spec(name: str, method: Callable[..., Any]) -> MethodSpec:

@@ -25,10 +25,8 @@ class TokenScorer:
         self._model = model
         self._chunk = max(1, chunk_elements // model.config.get_text_config().vocab_size)
         self._head_only = model.config.model_type in HEAD_ONLY
-        shares = self._head_only and getattr(model.config, "sliding_window", None) is None
-        self.sharing_width: int = model.config.hidden_size if shares else 0
-        """Hidden size of a model whose samples can share a row (see `microbatch.plan`), else 0: a mask of ours would
-        replace that of a sliding window, and what other model types make of it is not known."""
+        self.sharing_width: int = model.config.hidden_size if _takes_masks(model.config) else 0
+        """Hidden size of a model whose samples can share a row (see `microbatch.plan`), else 0."""
 
     def score(self, batch: MicroBatch, temperature: float, needs_entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy (nats) of the chosen tokens at a temperature, float32 [N] each.
@@ -55,6 +53,13 @@ class TokenScorer:
             return self._model.lm_head, hidden.flatten(0, 1)[batch.positions]
         logits = self._model(input_ids=batch.input_ids, use_cache=False, **batch.attention).logits
         return torch.nn.Identity(), logits.flatten(0, 1)[batch.positions]
+
+
+def _takes_masks(config: Any) -> bool:
+    """Whether a mask of ours means the same to the model: it would replace that of a sliding window, "eager" attention
+    would add it to the scores, and what other model types make of it is not known."""
+    return (config.model_type in HEAD_ONLY and getattr(config, "sliding_window", None) is None
+            and config._attn_implementation == "sdpa")
 
 
 def _score(logits: Tensor, targets: Tensor, temperature: float, needs_entropy: bool) -> tuple[Tensor, Tensor]:

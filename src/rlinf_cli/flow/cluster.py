@@ -21,7 +21,7 @@ from rlinf_cli.flow.controller import ControllerAddress
 from rlinf_cli.flow.devices import Device, Node, devices_of, parse_devices, this_node
 from rlinf_cli.flow.errors import SerializationError
 from rlinf_cli.flow.group import Group
-from rlinf_cli.flow.host import CONCURRENCY, Host, Seat, register_stores
+from rlinf_cli.flow.host import CONCURRENCY, Host, Plan, Seat, register_stores
 from rlinf_cli.flow.private_ray import PrivateRay, join, said_to
 from rlinf_cli.flow.services import ControllerHost, NodeStoreHost
 from rlinf_cli.flow.watch import Watch
@@ -90,9 +90,11 @@ class Cluster:
         actors = [_actor(Host, self._place(seat.node_id)).remote(seat) for seat in seats]
         group = self._groups[role] = Group(role, seats, actors, found, self._call_timeout, self._watch)
         self._watch.add(group)
+        plan = Plan(blob, self._address, self._stores)
         meeting = actors[0].reserve.options(concurrency_group="host").remote() if len(actors) > 1 else ""
-        group.building([actor.build.remote(blob, meeting, self._address, self._stores) for actor in actors],
-                       self._start_timeout)
+        for actor in actors:
+            actor.prepare.options(concurrency_group="host").remote(plan, meeting)
+        group.building([actor.build.remote() for actor in actors], self._start_timeout)
         return group
 
     def stop(self, group: Group) -> None:

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,27 @@ class Seat:
         return {"CUDA_VISIBLE_DEVICES": visible, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive", **self.env}
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is needed to make a worker."""
+
+    blob: bytes
+    """Pickled: its class, positional and keyword arguments."""
+    address: ControllerAddress
+    stores: Mapping[str, Any]
+    """Node -> the actor that reads its shared memory."""
+    init_method: str = ""
+
+
 class Host:
     """Hosts one worker. `call` runs in the ordinary queue, `control` beside it."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
+        self._plan: Plan | None = None
+        self._planned, self._built = threading.Event(), threading.Event()
         self._worker: Worker | None = None
         self._failure: Failure | None = None
-        self._built = threading.Event()
         self._client: Client | None = None
         os.environ.update(seat.environment())
         self._log = log_to(seat.log)
@@ -105,17 +118,27 @@ class Host:
         host = f"[{self._seat.address}]" if ":" in self._seat.address else self._seat.address
         return f"tcp://{host}:{self._reservation.getsockname()[1]}"
 
-    def build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> list[Any]:
-        """Connect to the channels and make the worker. `blob`: pickled (class, args, kwargs)."""
-        return self._run("__init__", lambda: self._build(blob, init_method, address, stores), ())
+    def prepare(self, plan: Plan, init_method: str) -> None:
+        """What `build` needs. Comes by another queue: another role's worker may call before the driver says `build`."""
+        self._plan = replace(plan, init_method=init_method)
+        self._planned.set()
+
+    def build(self) -> list[Any]:
+        """Connect to the channels and make the worker."""
+        return self._run("__init__", self._ensure_built, ())
 
     def call(self, packed: list[Any]) -> list[Any]:
         """Run a method, see `answers.pack_call`; the packed `Answer`."""
         method, args, kwargs, outs = unpack_call(packed)
-        self._built.wait()
+        with contextlib.suppress(BaseException):  # kept in self._failure
+            self._ensure_built()
         return self._run(method, lambda: getattr(self._worker, method)(*args, **kwargs), outs)
 
-    control = call
+    def control(self, packed: list[Any]) -> list[Any]:
+        """As `call`, beside it."""
+        method, args, kwargs, outs = unpack_call(packed)
+        self._built.wait()
+        return self._run(method, lambda: getattr(self._worker, method)(*args, **kwargs), outs)
 
     def dump_stacks(self, reason: str) -> str:
         """Append all threads' stacks to a file beside the log; its path."""
@@ -131,24 +154,31 @@ class Host:
         if self._client is not None:
             self._client.close()
 
-    def _build(self, blob: bytes, init_method: str, address: ControllerAddress, stores: Mapping[str, Any]) -> None:
+    def _ensure_built(self) -> None:
+        """In the thread of the ordinary calls, as the worker's constructor is to run in the same."""
+        if not self._built.is_set():
+            self._planned.wait()
+            assert self._plan is not None
+            try:
+                self._worker = self._build(self._plan)
+            except BaseException as error:
+                self._failure = failure_of(error, "__init__")
+                raise
+            finally:
+                self._built.set()
+
+    def _build(self, plan: Plan) -> Worker:
         seat = self._seat
-        try:
-            self._client = connect(address, seat.identity, seat.node)
-            register_stores(self._client, stores)
-            made, args, kwargs = cloudpickle.loads(blob)
-            worker: Worker = made.__new__(made)
-            worker.role, worker.rank, worker.world = seat.role, seat.rank, seat.world
-            worker.device = "cpu" if seat.kind == "cpu" else "cuda:0"
-            worker.node, worker.devices = seat.node, seat.devices
-            worker.run_directory, worker.init_method = seat.run_directory, init_method
-            made.__init__(worker, *args, **kwargs)
-            self._worker = worker
-        except BaseException as error:
-            self._failure = failure_of(error, "__init__")
-            raise
-        finally:
-            self._built.set()
+        self._client = connect(plan.address, seat.identity, seat.node)
+        register_stores(self._client, plan.stores)
+        made, args, kwargs = cloudpickle.loads(plan.blob)
+        worker: Worker = made.__new__(made)
+        worker.role, worker.rank, worker.world = seat.role, seat.rank, seat.world
+        worker.device = "cpu" if seat.kind == "cpu" else "cuda:0"
+        worker.node, worker.devices = seat.node, seat.devices
+        worker.run_directory, worker.init_method = seat.run_directory, plan.init_method
+        made.__init__(worker, *args, **kwargs)
+        return worker
 
     def _run(self, method: str, body: Callable[[], Any], outs: Sequence[Out]) -> list[Any]:
         """Run a call and answer for it, whatever it does."""

@@ -101,7 +101,13 @@ def test_entropy_is_exact(make_model, samples, reference, width):
     assert len(batch.targets) == len(expected)
 
 
-def test_a_sliding_window_keeps_its_own_mask(make_model):
-    free, window = (TokenScorer(load_causal_lm(make_model("mistral", sliding_window=size), "float32"))
-                    for size in (None, 4))
-    assert (free.sharing_width, window.sharing_width) == (32, 0)
+@pytest.mark.parametrize(("model_type", "more", "attention", "width"), [
+    ("mistral", {"sliding_window": None}, "sdpa", 32),
+    ("mistral", {"sliding_window": 4}, "sdpa", 0),
+    ("qwen2", {}, "eager", 0),
+    ("granite", {}, "sdpa", 0),
+])
+def test_rows_are_shared_only_where_our_mask_is_understood(make_model, model_type, more, attention, width):
+    model = load_causal_lm(make_model(model_type, **more), "float32")
+    model.set_attn_implementation(attention)
+    assert TokenScorer(model).sharing_width == width

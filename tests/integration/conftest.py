@@ -1,0 +1,137 @@
+"""One private cluster for all tests of a session; scripts that need one of their own run as processes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from rlinf_cli.flow.channel import Channel
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    from rlinf_cli.flow.cluster import Cluster
+
+    directory = tmp_path_factory.mktemp("run")
+    with Cluster.start("cpu:2", directory=directory / "logs", start_timeout=120, call_timeout=60,
+                       run_directory=directory) as started:
+        started.logs = directory / "logs"
+        yield started
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _classes_of_tests_can_be_sent(request):
+    """A worker's process cannot import a test module."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture
+def launch(cluster):
+    """`launch(WorkerClass, ranks=1, **arguments)`: a group that is ended with the test."""
+    groups = []
+
+    def start(worker, ranks=1, *args, role="", **kwargs):
+        role = role or f"{worker.__name__.lower()}{len(groups)}"
+        groups.append(cluster.launch(role, worker, [[rank] for rank in range(ranks)], *args, **kwargs))
+        return groups[-1]
+
+    yield start
+    for group in groups:
+        cluster.stop(group)
+
+
+@pytest.fixture
+def channel(request, cluster):
+    """A channel of this test's own: `channel("samples")`."""
+    made = []
+
+    def make(name):
+        made.append(Channel(f"{request.node.name}-{name}"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.drop()
+
+
+class Script:
+    """A driver in a process of its own, in a process group of its own as a terminal's job is."""
+
+    def __init__(self, source, directory):
+        self.directory = Path(directory)
+        (self.directory / "script.py").write_text(dedent(source))
+        self.process = subprocess.Popen(
+            [sys.executable, "script.py"], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def line(self):
+        """The next line that it prints."""
+        line = self.process.stdout.readline().strip()
+        assert line, self.process.communicate()[1]
+        return line
+
+    def end(self, timeout=60):
+        """Exit code, what it still printed, what it complained of."""
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+    def family(self):
+        """All descendants, the janitor included."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def shared(self):
+        """Files in shared memory, and temporary directories, of its cluster."""
+        mark = next(p.cmdline()[4] for p in self.family() if "janitor.py" in " ".join(p.cmdline()))
+        directory = next(p.cmdline()[5] for p in self.family() if "janitor.py" in " ".join(p.cmdline()))
+        return [Path(directory), Path("/dev/shm") / f"rlinf-{mark}"]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Start a script; it and what it started is killed with the test."""
+    started = []
+
+    def start(source):
+        started.append(Script(source, tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            for process in one.family():
+                process.kill()
+            one.process.kill()
+            one.process.wait()
+
+
+def wait_until(condition, timeout=10.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def until():
+    """Wait for a condition; fail after `timeout` seconds."""
+    return wait_until
+
+
+def _alive(processes, timeout):
+    _, left = psutil.wait_procs(processes, timeout=timeout)
+    return [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def survivors():
+    """`survivors(processes, timeout)`: those that still run after so long."""
+    return _alive

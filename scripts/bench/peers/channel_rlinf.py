@@ -8,6 +8,7 @@ The last line is one JSON object. Each rate is the better of puts and gets await
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -79,11 +80,10 @@ def end_ray(process, directory):
     except subprocess.TimeoutExpired:
         process.kill()
     for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and int(entry.name) != os.getpid() and directory in (entry / "cmdline").read_text():
-                os.kill(int(entry.name), signal.SIGKILL)
-        except (OSError, UnicodeDecodeError):
-            continue
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # gone, or somebody else's
+                if directory in (entry / "cmdline").read_text():
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def rate(group, channel, kind, size, count, window):

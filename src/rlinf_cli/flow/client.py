@@ -38,7 +38,7 @@ class Client:
                  stores: bool = False) -> None:
         self.address, self.identity, self.timeout = address, identity, timeout
         self._connection = Connection(address, identity, node, stores)
-        self._changed = self._connection.changed
+        self._lock, self._changed = self._connection.lock, self._connection.changed
         self.node, self.id = self._connection.node, self._connection.client
         self._directory = address.directory_on(self.node)
         self._codec = Codec(self.node, self._directory, self.id, address.pool_bytes, self._connection.wake)
@@ -64,7 +64,7 @@ class Client:
 
     def cancel_all(self, reason: str) -> None:
         """Every put and get of every process, waiting or later, raises ChannelBrokenError(reason)."""
-        with self._changed:
+        with self._lock:
             reply = self._connection.request("cancel_all", reason)
         self._connection.transmit()
         self._result(reply)
@@ -72,7 +72,7 @@ class Client:
     def close(self) -> None:
         """Send what is left and disconnect. What was put before remains readable."""
         if self.connected:
-            with self._changed:
+            with self._lock:
                 for outbox in self._active.values():
                     outbox.send()
             self._connection.close()
@@ -80,7 +80,7 @@ class Client:
     # ---- put ----
 
     def outbox(self, channel: str) -> Outbox:
-        with self._changed:
+        with self._lock:
             outbox = self._outboxes.get(channel)
             if outbox is None:
                 outbox = self._outboxes[channel] = Outbox(channel, self._connection.push)
@@ -94,7 +94,7 @@ class Client:
             payload, inline, size = self._codec.encode(item, deadline)
             try:
                 last = self._add(outbox, (weight, key, size, payload), inline, deadline)
-            except BaseException:
+            except ChannelError:
                 self._codec.take_back(payload)
                 raise
             first = first or last
@@ -103,7 +103,7 @@ class Client:
 
     def _add(self, outbox: Outbox, row: tuple[float, Any, int, Payload], inline: int, deadline: float) -> int:
         """Queue an item, and send it if it is due; its number."""
-        with self._changed:
+        with self._lock:
             self._check(outbox)
             if not outbox.has_room(inline):
                 self._await_room(outbox, inline, deadline)
@@ -140,10 +140,10 @@ class Client:
 
     def _await_accepted(self, outbox: Outbox, first: int, last: int, deadline: float) -> None:
         """Wait until the channel has taken items `first` to `last`; take back those it has no room for."""
-        with self._changed:
+        with self._lock:
             outbox.send()
         self._connection.transmit()
-        with self._changed, spent("wait_space"):
+        with self._lock, spent("wait_space"):
             if self._until(outbox, lambda: outbox.settled(last), deadline):
                 self._check(outbox)
                 return
@@ -156,12 +156,12 @@ class Client:
     def flush(self, timeout: float | None = None, channel: str | None = None) -> None:
         """Wait until what this process has put (into one channel) is accepted. Raises what else became of it."""
         deadline = self._deadline(timeout)
-        with self._changed:
+        with self._lock:
             outboxes = [outbox for outbox in self._active.values() if channel in (None, outbox.channel)]
             for outbox in outboxes:
                 outbox.send()
         self._connection.transmit()
-        with self._changed, spent("wait_space"):
+        with self._lock, spent("wait_space"):
             for outbox in outboxes:
                 if not self._until(outbox, lambda outbox=outbox: not outbox.pending, deadline):  # type: ignore[misc]
                     raise _full(outbox.channel, outbox.pending)
@@ -169,12 +169,12 @@ class Client:
 
     def report(self, outbox: Outbox) -> None:
         """Raise what became of earlier puts, if they were refused."""
-        with self._changed:
+        with self._lock:
             self._check(outbox)
 
     def forget(self, outbox: Outbox) -> None:
         """The channel was dropped: a new one of its name knows nothing of the past."""
-        with self._changed:
+        with self._lock:
             outbox.reset()
             self._settle(outbox)
 
@@ -203,7 +203,7 @@ class Client:
 
     def _cancel(self, reply: Reply, channel: str, abandon: bool = False) -> None:
         """End a get; the answer says whether it came too late for that."""
-        with self._changed:
+        with self._lock:
             if abandon:
                 self._connection.abandon(reply)
             self._connection.push(("cancel", reply.number, channel))
@@ -216,7 +216,7 @@ class Client:
         return self._result(self._request(kind, channel, *arguments))
 
     def _request(self, kind: str, channel: str, *arguments: Any) -> Reply:
-        with self._changed:
+        with self._lock:
             outbox = self._active.get(channel)
             if outbox is not None:
                 outbox.send()

@@ -72,17 +72,19 @@ class Reply:
 class Connection:
     """Connected and welcomed when constructed; `start` begins to receive.
 
-    `changed` is the lock of everything that the receiving thread and others share. `receive(message)` is called with
+    `lock` guards everything that the receiving thread and others share. `receive(message)` is called with
     it held, on the receiving thread, in the order of sending; `gather()` gives messages to go along with the next
     frame; `lost(error)` is called once when the connection has ended.
     """
 
     def __init__(self, address: ControllerAddress, identity: str, node: str | None, stores: bool) -> None:
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # entered itself, not through the condition: Ctrl-C cannot leave it locked
+        self.changed = threading.Condition(self.lock)
         self.failure: ChannelError | None = None
         self._sock, self.node = _open(address, node)
         self._reader = FrameReader(_FRAME_LIMIT)
-        self._queue: list[Message] = []
+        self._outgoing: tuple[list[Message], bytes, list[int]] = [], b"", []
+        """Messages, packed ones, and how many bytes of these are gone."""
         self._sending = threading.Lock()
         self._numbers = itertools.count(1)
         self._replies: dict[int, Reply] = {}
@@ -113,17 +115,31 @@ class Connection:
     # ---- out ----
 
     def push(self, message: Message) -> None:
-        """Queue a message, with `changed` held; `transmit` sends it."""
-        self._queue.append(message)
+        """Queue a message, with `lock` held; `transmit` sends it."""
+        self._outgoing[0].append(message)
 
     def transmit(self) -> None:
-        """Send what is queued, without `changed` held. Frames go out in the order in which messages were queued."""
+        """Send what is queued, without `lock` held. Frames go out in the order in which messages were queued."""
         with self._sending:
-            with self.changed:
-                messages, self._queue = self._queue + self._gather(), []
-            if messages and self.failure is None:
+            with self.lock:
+                self._frame()
+            if self.failure is None:
                 with contextlib.suppress(OSError):  # the receiving thread notices, and says so to all who wait
-                    self._sock.sendall(pack(messages))
+                    self._send()
+
+    def _frame(self) -> None:
+        messages, unsent, sent = self._outgoing
+        messages = messages + self._gather()
+        if messages:
+            # one assignment, so that a Ctrl-C before or after it neither loses nor doubles a message
+            self._outgoing = [], unsent + pack(messages), sent
+
+    def _send(self) -> None:
+        messages, frame, sent = self._outgoing
+        while unsent := memoryview(frame)[sum(sent) :]:
+            # one call into C, so that a Ctrl-C cannot come between the sending and the noting of how much it was
+            sent.extend(map(self._sock.send, (unsent,)))
+        self._outgoing = messages, b"", []
 
     def wake(self) -> None:
         """Let the receiving thread transmit soon. Takes no lock: a finalizer may call it anywhere."""
@@ -131,7 +147,7 @@ class Connection:
             self._wake.send(b"x")
 
     def request(self, kind: str, *arguments: Any, then: Callable[[Any], None] | None = None) -> Reply:
-        """Queue a request, with `changed` held. `then(value)` runs on the receiving thread before the reply is seen."""
+        """Queue a request, with `lock` held. `then(value)` runs on the receiving thread before the reply is seen."""
         if self.failure is not None:
             raise self.failure
         reply = Reply(next(self._numbers), then)
@@ -160,10 +176,12 @@ class Connection:
                             self._dispatch(unpack(frame))
                 self.transmit()
         except (EOFError, OSError):
+            pass
+        finally:  # whatever happens, nobody is left waiting
             self._end()
 
     def _dispatch(self, messages: list[Message]) -> None:
-        with self.changed:
+        with self.lock:
             for message in messages:
                 reply = self._replies.pop(message[1], None) if message[0] in ("ok", "items", "fail") else None
                 if reply is None:
@@ -175,7 +193,7 @@ class Connection:
 
     def _end(self) -> None:
         how = "this process has disconnected" if self.closing else "the connection to the controller is lost"
-        with self.changed:
+        with self.lock:
             self.failure = ChannelBrokenError(how)
             replies, self._replies = self._replies, {}
             self.changed.notify_all()
@@ -187,7 +205,7 @@ class Connection:
     def close(self) -> None:
         """Say goodbye and disconnect."""
         self.closing = True
-        with self.changed:
+        with self.lock:
             self.push(("bye",))
         self.transmit()
         with contextlib.suppress(OSError):

@@ -130,8 +130,7 @@ class Host:
     def call(self, packed: list[Any]) -> list[Any]:
         """Run a method, see `answers.pack_call`; the packed `Answer`."""
         method, args, kwargs, outs = unpack_call(packed)
-        with contextlib.suppress(BaseException):  # kept in self._failure
-            self._ensure_built()
+        self._ensure_built()
         return self._run(method, lambda: getattr(self._worker, method)(*args, **kwargs), outs)
 
     def control(self, packed: list[Any]) -> list[Any]:
@@ -161,9 +160,9 @@ class Host:
             assert self._plan is not None
             try:
                 self._worker = self._build(self._plan)
-            except BaseException as error:
+            except BaseException as error:  # every call is answered with it
                 self._failure = failure_of(error, "__init__")
-                raise
+                log.error("__init__ failed: %s", self._failure.traceback)
             finally:
                 self._built.set()
 
@@ -192,6 +191,7 @@ class Host:
                 except BaseException as error:  # the caller is told; even a SystemExit ends the call only
                     failure = failure_of(error, method)
                     log.error("%s failed: %s", method, failure.traceback)
+            failure = failure or self._failure
             if failure is not None:
                 _fail(outs, f"{self._seat.identity} failed in {failure.method}: {failure.summary}")
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)

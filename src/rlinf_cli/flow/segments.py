@@ -109,7 +109,8 @@ class SegmentPool:
         self._made = 0
         self._removed: list[str] = []
         self._failure: ChannelError | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def acquire(self, size: int, timeout: float) -> SlotId:
         """A slot of at least `size` bytes; waits up to `timeout` seconds until consumers have given enough back.
@@ -117,7 +118,7 @@ class SegmentPool:
         Raises NoSpaceError when the file system is full, ChannelFullError when the limit is reached and nothing comes.
         """
         wanted, deadline = slot_size(size), time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while (slot := self._take(wanted)) is None:
                 with spent("wait_space"):
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
@@ -138,7 +139,7 @@ class SegmentPool:
 
     def fail(self, error: ChannelError) -> None:
         """End all waiting: nothing will be given back any more."""
-        with self._changed:
+        with self._lock:
             self._failure = error
             self._changed.notify_all()
 
@@ -150,7 +151,7 @@ class SegmentPool:
             np.copyto(array[start:end], np.frombuffer(piece, np.uint8))
 
     def give_back(self, slots: Iterable[SlotId]) -> None:
-        with self._changed:
+        with self._lock:
             for slot in slots:
                 file = self._files[slot.file]
                 file.idle.add(slot.offset)
@@ -161,7 +162,7 @@ class SegmentPool:
 
     def take_removed(self) -> list[str]:
         """Files removed since the last call: consumers should forget them."""
-        with self._changed:
+        with self._lock:
             removed, self._removed = self._removed, []
             return removed
 

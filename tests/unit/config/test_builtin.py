@@ -46,10 +46,10 @@ class TestRecipes:
 
     def test_digits_has_the_numbers_that_are_known_to_learn(self, installed):
         config = resolve([ROOT / "configs" / "grpo-digits.yaml"], [], {}, installed)
-        assert (config.rollout.prompts, config.rollout.group_size, config.rollout.max_new_tokens) == (16, 16, 3)
-        assert (config.algorithm.minibatches, config.rollout.temperature) == (2, 1.0)
+        assert (config.rollout.prompts, config.rollout.group_size, config.rollout.max_new_tokens) == (32, 16, 3)
+        assert (config.algorithm.minibatches, config.rollout.temperature) == (4, 1.0)
         assert (config.settings("algorithm").clip_low, config.settings("algorithm").clip_high) == (0.2, 0.28)
-        assert config.settings("trainer").lr == 1e-3
+        assert config.settings("trainer").lr == 7e-4
 
     def test_digits_is_what_there_is_without_a_recipe(self, installed):
         recipe = resolve([ROOT / "configs" / "grpo-digits.yaml"], [], {}, installed)
@@ -69,7 +69,7 @@ class TestMistakes:
         (["rollout.group_size=0"], "rollout.group_size=0 (from the command line): must be at least 1"),
         (["trainer.micro_batch_tokens=0"], "trainer.micro_batch_tokens=0 (from the command line): must be at least 1"),
         (["algorithm.minibatches=3"],
-         "algorithm.minibatches=3 (from the command line): the 256 samples of a step (rollout.prompts 16 x "
+         "algorithm.minibatches=3 (from the command line): the 512 samples of a step (rollout.prompts 32 x "
          "rollout.group_size 16) cannot be split into 3 equal parts: 2 or 4 would do"),
         (["algorithm.clip_lo=0.1"], "unknown key 'algorithm.clip_lo' (from the command line). Did you mean "
                                     "'algorithm.clip_low'? See: rlinf config keys algorithm"),

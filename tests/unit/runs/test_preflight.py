@@ -27,7 +27,7 @@ def test_the_default_run_may_start(checked):
     prepared = checked("cluster.devices=cpu:2")
     assert list(prepared.roles) == ["rollout", "reward", "actor"]
     assert dict(prepared.placement) == {"rollout": ((0,), (1,)), "reward": ((0,),), "actor": ((0,), (1,))}
-    assert len(prepared.stream.batch(0)) == 16
+    assert len(prepared.stream.batch(0)) == 32
 
 
 def test_the_devices_of_an_existing_cluster_are_not_known_yet(checked):

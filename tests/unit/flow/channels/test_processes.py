@@ -208,3 +208,31 @@ class TestOnePerProcess:
             assert handle.get() == [identity]
             mine.close()
             mine.close()
+
+
+def test_ctrl_c_at_any_moment_leaves_the_connection_whole(run):
+    """Interrupts while messages are sent; every item arrives at most once, in order, and the process goes on."""
+    child = run.child("driver", """
+        import signal
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        out, interrupted = Channel("c"), 0
+        for number in range(3000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.00002 * (number % 7 + 1))
+                out.put((number, b"x" * 3000))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(interrupted, flush=True)
+        Channel("end").put("end", wait=True)
+    """)
+    assert run.channel("end").get(timeout=30) == ["end"]
+    interrupted = int(child.stdout.readline())
+    channel = run.channel("c", "reader")
+    numbers = [item[0] for item in channel.get(3000)]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) >= 3000 - interrupted - 100
+    assert interrupted > 0

@@ -148,7 +148,7 @@ class TestStop:
 
     def test_a_failure_of_the_server_is_told(self, run, eventually, monkeypatch):
         client = run.join("driver")
-        with client._changed:
+        with client._lock:
             client._connection.push(("no-such-message",))
         monkeypatch.setattr(threading, "excepthook", lambda args: None)
         client._connection.transmit()

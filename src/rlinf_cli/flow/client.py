@@ -243,8 +243,9 @@ class Client:
         self._settle(outbox)
 
     def _on_refuse(self, channel: str, numbers: Sequence[int], kind: str, text: str) -> None:
-        self._active[channel].refused(numbers, kind, text)
-        self._changed.notify_all()
+        outbox = self._active[channel]
+        outbox.refused(numbers, kind, text)
+        self._settle(outbox)
 
     def _settle(self, outbox: Outbox) -> None:
         if not outbox.pending and not outbox.unreported:

@@ -15,7 +15,7 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf_cli.errors import RunError
+from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.client import connect
 from rlinf_cli.flow.controller import ControllerAddress
 from rlinf_cli.flow.devices import Device, Node, devices_of, parse_devices, this_node
@@ -62,6 +62,8 @@ class Cluster:
 
         Raises UsageError, CapacityError when there are not so many devices, RunError when Ray does not start.
         """
+        if ray.is_initialized():
+            raise UsageError("Ray is in use in this process already: shut the other cluster down first")
         directories = directory.resolve(), (run_directory or directory).resolve()
         with contextlib.ExitStack() as stack:
             if address:

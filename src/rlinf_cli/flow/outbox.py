@@ -78,8 +78,10 @@ class Outbox:
             self.send()
 
     def refused(self, numbers: Collection[int], kind: str, text: str) -> None:
-        self.refusal, self.unreported = (kind, text), True
+        if self.refusal is None:
+            self.refusal, self.unreported = (kind, text), True
         self.forget(numbers)
+        self.send()  # what is queued is refused, too, and its shared memory comes back
 
     def forget(self, numbers: Collection[int]) -> None:
         gone = set(numbers)

@@ -20,6 +20,7 @@ from typing import Any
 
 import ray
 import ray._private.ray_constants
+import ray._private.utils
 import ray._private.worker
 from ray._private.node import Node
 from ray._private.parameter import RayParams
@@ -50,12 +51,12 @@ class PrivateRay:
         self.shared_directory = os.path.join(shared_memory_root(), f"rlinf-{mark}")
         """For the channels' shared memory; removed with the rest."""
         self._directory = tempfile.mkdtemp(prefix="rlinf-", dir=_short_temporary_directory())
-        self._janitor = Janitor(mark, [self._directory, self.shared_directory])
+        self._janitor = Janitor(mark, self._directory, self.shared_directory)
         self._node: Node | None = None
         self._quiet = contextlib.ExitStack()
         try:
             self._quiet.enter_context(said_to(log))
-            with _environment(_settings(mark)), _loopback():
+            with undisturbed(), _environment(_settings(mark)), _loopback():
                 self._start(slots, memory)
         except Exception as error:  # Ray raises whatever it likes
             reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
@@ -67,13 +68,14 @@ class PrivateRay:
 
     def stop(self) -> None:
         """End all processes, remove all files."""
-        try:
-            ray.shutdown()
-            if self._node is not None:
-                self._node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
-        finally:
-            self._quiet.close()
-            self._janitor.finish()
+        with undisturbed():
+            try:
+                ray.shutdown()
+                if self._node is not None:
+                    self._node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+            finally:
+                self._quiet.close()
+                self._janitor.finish()
 
     def _start(self, slots: int, memory: int) -> None:
         AuthenticationTokenLoader.instance().reset_cache()
@@ -82,8 +84,7 @@ class PrivateRay:
             RayParams(node_ip_address=LOOPBACK, num_cpus=slots, num_gpus=0, object_store_memory=memory,
                       temp_dir=self._directory, include_dashboard=False, include_log_monitor=False, no_monitor=True),
             head=True, shutdown_at_exit=False, spawn_reaper=True)
-        with kept_signal(signal.SIGTERM):
-            ray.init(address=self._node.gcs_address, log_to_driver=False)
+        ray.init(address=self._node.gcs_address, log_to_driver=False)
 
 
 def join(address: str) -> None:
@@ -94,7 +95,7 @@ def join(address: str) -> None:
     except (OSError, ValueError) as error:
         raise UsageError(f"cluster.address={address}: no Ray cluster answers there ({error}): write HOST:PORT of its "
                          "head node, as `ray start --head` prints it") from error
-    with kept_signal(signal.SIGTERM):
+    with undisturbed():
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
@@ -119,16 +120,27 @@ def said_to(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_signal(number: int) -> Iterator[None]:
-    """`ray.init` takes SIGTERM over; whoever had it keeps it."""
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM take effect at the end: an exception in the middle of Ray's start or end crashes the process.
+
+    Their handlers stay as they were, where Ray would put one of its own.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(number)
+    came: list[int] = []
+    before = {int(number): signal.signal(number, lambda number, _: came.append(number))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    utils = ray._private.utils
+    set_handler, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
     try:
         yield
     finally:
-        signal.signal(number, before)
+        utils.set_sigterm_handler = set_handler
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _reporter(logger: logging.Logger) -> Any:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 
 def log_to(path: Path) -> TextIO:
-    """From now on. Fatal signals leave the stacks of all threads there."""
+    """From now on. Fatal signals leave the stacks of all threads there. RLINF_LOG_LEVEL=DEBUG adds every call."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a", buffering=1)
     sys.stdout.flush()
@@ -19,6 +19,7 @@ def log_to(path: Path) -> TextIO:
     for standard in (1, 2):
         os.dup2(file.fileno(), standard)
     faulthandler.enable(file)
-    logging.basicConfig(level=os.environ.get("RLINF_LOG_LEVEL", "INFO").upper(), stream=sys.stderr, force=True,
+    level = logging.getLevelName(os.environ.get("RLINF_LOG_LEVEL", "").upper())
+    logging.basicConfig(level=level if isinstance(level, int) else logging.INFO, stream=sys.stderr, force=True,
                         format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     return file

@@ -120,6 +120,8 @@ class Watch:
 def reason_of(told: BaseException) -> str:
     """What Ray knows of a process's end, in few words."""
     text = " ".join(str(told).split())
+    if "error raised in its creation task" in text:
+        return f"its process could not be set up: {str(told).strip().splitlines()[-1]}"
     if "running low on memory" in text:
         return "ended by Ray because its node ran out of memory"
     if re.search(r"node (has )?died|node .{0,80}is (dead|terminated)", text):

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from rlinf_cli.flow.janitor import MARK, Janitor, clear, marked
+from rlinf_cli.flow.janitor import MARK, Janitor, clear, members
 
 
 @pytest.fixture
@@ -44,15 +44,28 @@ def wait_for(condition, timeout=10.0):
 
 def test_marked_processes_are_found(mark, sleeper):
     mine, other = sleeper(), sleeper("another-mark")
-    assert list(marked(mark)) == [mine.pid]
-    assert other.pid not in marked(mark)
-    assert list(marked(mark + "0")) == []
+    assert list(members(mark, "/nowhere")) == [mine.pid]
+    assert other.pid not in members(mark, "/nowhere")
+    assert list(members(mark + "0", "/nowhere")) == []
+
+
+def test_processes_with_a_file_open_in_a_directory_are_found(mark, tmp_path):
+    for name in ("inside", "inside-not"):
+        (tmp_path / name).mkdir()
+    with (tmp_path / "inside/log").open("w") as inside, (tmp_path / "inside-not/log").open("w") as outside:
+        found, other = (subprocess.Popen(["sleep", "60"], stdout=file) for file in (inside, outside))
+    assert list(members(mark, str(tmp_path / "inside"))) == [found.pid]
+    clear(mark, str(tmp_path / "inside"))
+    assert found.wait(5) == -9
+    assert other.poll() is None
+    other.kill()
+    other.wait()
 
 
 def test_clearing_kills_the_marked_and_removes_directories(mark, sleeper, tmp_path):
     mine, other = sleeper(), sleeper("another-mark")
     (tmp_path / "a" / "b").mkdir(parents=True)
-    clear(mark, [str(tmp_path / "a"), str(tmp_path / "never-made")])
+    clear(mark, str(tmp_path / "never-made"), str(tmp_path / "a"))
     assert mine.wait(5) == -9
     assert other.poll() is None
     assert not (tmp_path / "a").exists()
@@ -61,7 +74,7 @@ def test_clearing_kills_the_marked_and_removes_directories(mark, sleeper, tmp_pa
 def test_an_orderly_end(mark, sleeper, tmp_path):
     directory = tmp_path / "kept"
     directory.mkdir()
-    janitor = Janitor(mark, [str(directory)])
+    janitor = Janitor(mark, str(directory))
     left_over = sleeper()
     began = time.monotonic()
     janitor.finish()
@@ -74,7 +87,7 @@ def test_an_orderly_end(mark, sleeper, tmp_path):
 DRIVER = """
 import sys, time
 from rlinf_cli.flow.janitor import Janitor
-janitor = Janitor(sys.argv[1], [sys.argv[2]])
+janitor = Janitor(sys.argv[1], sys.argv[2])
 print(janitor._process.pid, flush=True)
 time.sleep(60)
 """
@@ -97,6 +110,6 @@ def test_a_driver_that_is_killed(mark, sleeper, tmp_path):
 
 
 def test_ctrl_c_in_the_drivers_terminal_is_not_for_the_janitor(mark):
-    janitor = Janitor(mark, [])
+    janitor = Janitor(mark, "/nowhere")
     assert os.getpgid(janitor._process.pid) == janitor._process.pid
     janitor.finish()

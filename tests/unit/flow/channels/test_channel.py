@@ -418,6 +418,14 @@ class TestEnd:
         with pytest.raises(ChannelClosedError):
             channel.put(2)
 
+    def test_refused_items_give_their_shared_memory_back(self, run, channel, eventually):
+        channel.close()
+        with contextlib.suppress(ChannelClosedError):
+            channel.put_many([np.ones(100_000)] * 20)
+        eventually(lambda: run.controller.stats()["slots"] == 0)
+        pool = channel._client._codec.pool
+        eventually(lambda: all(file.unused for file in pool._files.values()))
+
     @pytest.mark.parametrize("last", ["flush", "close"])
     def test_a_lost_handle_still_tells_of_its_puts(self, client, last):
         Channel("c", client).close()

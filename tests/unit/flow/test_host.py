@@ -1,0 +1,83 @@
+"""A rank's place: what its process is told."""
+
+import dataclasses
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from rlinf_cli.flow.errors import ChannelBrokenError, SerializationError, WorkerDiedError, WorkerError
+from rlinf_cli.flow.handle import gravity
+from rlinf_cli.flow.host import Host, Seat
+from rlinf_cli.flow.watch import reason_of
+
+SEAT = Seat("rollout", 1, 2, (2, 3), "cpu", ("2", "3"), "node-0", "id", "127.0.0.1", "here", Path("/logs"), Path("/run"), {})
+
+
+def seat(**changes):
+    return dataclasses.replace(SEAT, **changes)
+
+
+def test_names_and_files():
+    assert SEAT.identity == "rollout[1]"
+    assert SEAT.log == Path("/logs/rollout-1.log")
+    assert SEAT.stacks == Path("/logs/rollout-1.stacks.txt")
+
+
+@pytest.mark.parametrize(("changes", "threads", "gpus"), [
+    ({}, "2", ""),
+    ({"devices": (0,), "local": ("0",)}, "1", ""),
+    ({"kind": "cuda"}, "1", "2,3"),
+    ({"kind": "cuda", "local": ("GPU-1a", "GPU-2b")}, "1", "GPU-1a,GPU-2b"),
+    ({"kind": "cuda", "env": {"OMP_NUM_THREADS": "8"}}, "8", "2,3"),
+])
+def test_environment(changes, threads, gpus):
+    environment = seat(**changes).environment()
+    assert environment["OMP_NUM_THREADS"] == threads
+    assert environment["CUDA_VISIBLE_DEVICES"] == gpus
+    assert environment["OMP_WAIT_POLICY"] == "passive"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_meeting_place_is_nobody_elses(address):
+    host = Host.__new__(Host)
+    host._seat = seat(address=address)
+    meeting = host.reserve()
+    found = re.fullmatch(r"tcp://(\[::1\]|127\.0\.0\.1):(\d+)", meeting)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # a listener that says so, as torch's does, gets in; somebody who does not is kept out
+    with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+        other.bind((address, int(found[2])))
+    with socket.create_server((address, int(found[2])), family=family):
+        pass
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("The actor died unexpectedly before finishing this task.\n\tclass_name: Host\nThe actor is dead because its worker "
+     "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection "
+     "error code 2. End of file.", "Worker unexpectedly exits with a connection error code 2"),
+    ("The actor is dead because its node has died. Node Id: 8a", "its node is gone"),
+    ("Task was killed due to the node running low on memory.", "ended by Ray because its node ran out of memory"),
+    ("The actor died because of an error raised in its creation task, ray::Host.__init__()\nPermissionError: /logs",
+     "its process could not be set up: PermissionError: /logs"),
+    ("something new", "its process ended"),
+])
+def test_what_ray_knows_of_an_end(text, reason):
+    assert reason_of(Exception(text)) == reason
+
+
+def failed(cause):
+    return WorkerError("actor", 0, "node-0", "train", "x", "", cause)
+
+
+DIED = WorkerDiedError("rollout", 0, "node-0", "generate", "signal 9")
+
+
+@pytest.mark.parametrize(("error", "grade"), [
+    (DIED, 2), (failed(DIED), 2), (failed(failed(DIED)), 2),
+    (failed(ValueError()), 1), (failed(None), 1), (failed(SerializationError("x")), 1), (failed(failed(None)), 1),
+    (failed(ChannelBrokenError("rollout[0] died")), 0), (failed(failed(ChannelBrokenError("x"))), 0),
+])
+def test_what_explains_more(error, grade):
+    assert gravity(error) == grade

@@ -88,11 +88,10 @@ class Script:
         """All descendants, the janitor included."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def shared(self):
-        """Files in shared memory, and temporary directories, of its cluster."""
-        mark = next(p.cmdline()[4] for p in self.family() if "janitor.py" in " ".join(p.cmdline()))
-        directory = next(p.cmdline()[5] for p in self.family() if "janitor.py" in " ".join(p.cmdline()))
-        return [Path(directory), Path("/dev/shm") / f"rlinf-{mark}"]
+    def files(self):
+        """Directories of its cluster: for Ray, and in shared memory."""
+        janitor = next(process for process in self.family() if "janitor.py" in " ".join(process.cmdline()))
+        return [Path(word) for word in janitor.cmdline()[-2:]]
 
 
 @pytest.fixture

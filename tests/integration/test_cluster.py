@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,8 +129,8 @@ cluster.shutdown()
 print(threading.active_count(), sorted({"RAY_AUTH_TOKEN", "RLINF_CLUSTER"} & set(os.environ)), flush=True)
 """.replace("sys.stdin.readline()", "time.sleep(0.5)"))
     assert run.line() == "ready"
-    family, files = run.family(), run.shared()
-    assert all(file.exists() for file in files)
+    family, files = run.family(), run.files()
+    assert all(file.stat().st_mode & 0o777 == 0o700 for file in files)
     assert float(run.line()) < 5
     assert run.end() == (0, "1 []\n", "")
     assert survivors(family, 3) == []
@@ -150,7 +151,7 @@ with Cluster.start("cpu:2", directory=Path("logs")) as cluster:
 print(time.monotonic() - began)
 """)
     assert run.line() == "ready"
-    family, files = run.family(), run.shared()
+    family, files = run.family(), run.files()
     assert "sleep" in {process.name() for process in family}
     code, out, err = run.end()
     assert (code, err) == (0, "")
@@ -188,7 +189,7 @@ print("ready", flush=True)
 time.sleep(300)
 """)
     assert run.line() == "ready"
-    family, files = run.family(), run.shared()
+    family, files = run.family(), run.files()
     assert len(family) > 6
     run.process.kill()
     assert survivors(family, 10) == []
@@ -203,7 +204,7 @@ print("ready", flush=True)
 time.sleep(0.5)
 """)
     assert run.line() == "ready"
-    family, files = run.family(), run.shared()
+    family, files = run.family(), run.files()
     assert run.end()[0] == 0
     assert survivors(family, 10) == []
     until(lambda: not any(file.exists() for file in files), 5)
@@ -253,7 +254,22 @@ except KeyboardInterrupt:
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.end(30)[0] == 130
     assert survivors(family, 5) == []
-    assert not list(Path("/tmp").glob(f"rlinf-*/session_*_{run.process.pid}"))
+    assert not list(Path("/tmp").glob(f"rlinf-*/ray/session_*_{run.process.pid}"))
+
+
+def test_a_temporary_directory_of_the_greatest_length(script):
+    folder = Path("/tmp") / ("d" * 15)
+    folder.mkdir()
+    try:
+        run = script(f"import os\nos.environ['TMPDIR'] = '{folder}'\n" + HEAD + """
+with Cluster.start("cpu:1", directory=Path("logs")) as cluster:
+    cluster.launch("busy", Busy, [[0]]).ready()
+    print(os.listdir(os.environ["TMPDIR"]) != [], flush=True)
+""")
+        assert run.end() == (0, "True\n", "")
+        assert not list(folder.iterdir())
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_two_clusters_one_after_the_other(script):

@@ -7,6 +7,7 @@ CPU time in Ray 2.60) and listen on all interfaces; `Node`, which it uses itself
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import os
 import secrets
@@ -28,11 +29,11 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.janitor import MARK, Janitor
-from rlinf_cli.flow.shared_directory import shared_memory_root
+from rlinf_cli.flow.shared_directory import SharedDirectory, remove_if_abandoned, shared_memory_root
 
 LOOPBACK = "127.0.0.1"
-_SOCKET_PATH_LEFT = 40
-"""Longest directory below which Ray's socket paths still fit into a Unix address."""
+_SOCKET_PATH_LEFT = 20
+"""Longest directory below which Ray's socket paths still fit into a Unix address (107 bytes)."""
 
 
 class _Head(Node):  # type: ignore[misc]
@@ -50,8 +51,9 @@ class PrivateRay:
         mark = secrets.token_hex(8)
         self.shared_directory = os.path.join(shared_memory_root(), f"rlinf-{mark}")
         """For the channels' shared memory; removed with the rest."""
-        self._directory = tempfile.mkdtemp(prefix="rlinf-", dir=_short_temporary_directory())
-        self._janitor = Janitor(mark, self._directory, self.shared_directory)
+        self._home = _home(mark)
+        self._directory = os.path.join(self._home.path, "ray")  # Ray lets everybody write into its own
+        self._janitor = Janitor(mark, self._directory, self._home.path, self.shared_directory)
         self._node: Node | None = None
         self._quiet = contextlib.ExitStack()
         try:
@@ -76,6 +78,7 @@ class PrivateRay:
             finally:
                 self._quiet.close()
                 self._janitor.finish()
+                self._home.remove()
 
     def _start(self, slots: int, memory: int) -> None:
         AuthenticationTokenLoader.instance().reset_cache()
@@ -158,7 +161,7 @@ _token = secrets.token_hex(32)
 def _settings(mark: str) -> dict[str, str]:
     return {
         MARK: mark, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token, "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
 
 
@@ -187,6 +190,10 @@ def _loopback() -> Iterator[None]:
         constants.ENABLE_RAY_CLUSTER = before
 
 
-def _short_temporary_directory() -> str:
-    directory = tempfile.gettempdir()
-    return directory if len(directory) <= _SOCKET_PATH_LEFT else "/tmp"
+def _home(mark: str) -> SharedDirectory:
+    """A directory for Ray's files that nobody else can enter. What killed runs have left of theirs is removed."""
+    root = tempfile.gettempdir()
+    root = root if len(root) <= _SOCKET_PATH_LEFT else "/tmp"
+    for path in glob.glob(os.path.join(root, "rlinf-*")):
+        remove_if_abandoned(path)
+    return SharedDirectory(os.path.join(root, f"rlinf-{mark[:8]}"))

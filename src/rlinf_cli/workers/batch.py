@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlinf_cli.contracts.algorithm import Algorithm, Returns
 from rlinf_cli.contracts.trainer import TrainItem
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 Parts = list[list[TrainItem]]
 """What one rank trains: its items of each optimiser step."""
 
+GROUPS_A_RANK = 4
+"""Whole groups go to a rank from so many on: fewer could leave a rank with much less to do than another."""
+
 
 def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> list[Parts]:
     """The parts of each rank. The samples are those with a reward, in a fixed order.
@@ -29,10 +31,10 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
     """
     advantages = sample_advantages(samples, algorithm)
     parts: list[Parts] = [[] for _ in range(world)]
-    for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
+    for chosen in minibatches([sample.group_id for sample in samples], config.algorithm.epochs,
+                              config.algorithm.minibatches, config.seed, version):
         items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
-        shares = partition([len(item.sample) for item in items], world)
-        for part, share in zip(parts, shares, strict=True):
+        for part, share in zip(parts, _shares(items, world), strict=True):
             part.append([items[i] for i in share])
     return parts
 
@@ -49,12 +51,34 @@ def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm) -> FloatA
     return advantages
 
 
-def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -> Iterator[NDArray[Any]]:
-    """Which samples each optimiser step trains: each pass covers all in an order of its own, a function of (seed,
-    version, pass); at most one optimiser step a sample."""
+def minibatches(groups: Sequence[str], epochs: int, number: int, seed: int, version: int) -> Iterator[list[int]]:
+    """Which samples each optimiser step trains: each pass covers all, in an order that is a function of (seed, version,
+    pass). `groups` names each sample's group; the samples of a group stay together, since they share their prompt.
+    There are never more optimiser steps than groups.
+    """
+    members = _members(groups)
     for epoch in range(epochs):
         noise = np.random.Generator(np.random.Philox(key=[seed, version], counter=[0, 0, 0, epoch]))
-        yield from np.array_split(noise.permutation(count), min(count, number))
+        for chosen in np.array_split(noise.permutation(len(members)), min(len(members), number)):
+            yield [i for group in chosen for i in members[group]]
+
+
+def _shares(items: Sequence[TrainItem], world: int) -> list[list[int]]:
+    """Each rank's items, about as many tokens for each. Whole groups, where there are enough of them to balance."""
+    lengths = [len(item.sample) for item in items]
+    members = _members([item.sample.group_id for item in items])
+    if len(members) < GROUPS_A_RANK * world:
+        return partition(lengths, world)
+    totals = [sum(lengths[i] for i in group) for group in members]
+    return [[i for group in share for i in members[group]] for share in partition(totals, world)]
+
+
+def _members(groups: Sequence[str]) -> list[list[int]]:
+    """The places of each group's samples, the groups in order of appearance."""
+    members: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    return list(members.values())
 
 
 def _items(samples: Sequence[Sample], advantages: FloatArray, algorithm: Algorithm, longest: int) -> list[TrainItem]:

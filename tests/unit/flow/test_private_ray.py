@@ -3,6 +3,9 @@
 import logging
 import os
 import signal
+import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -82,8 +85,32 @@ def test_the_environment_is_as_before(monkeypatch):
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
+def test_nobody_else_can_enter_rays_directory(monkeypatch, tmp_path):
+    monkeypatch.setattr(private_ray, "_SOCKET_PATH_LEFT", 200)
+    monkeypatch.setattr(private_ray.tempfile, "gettempdir", lambda: str(tmp_path))
+    home = private_ray._home("0123456789abcdef")
+    assert home.path == str(tmp_path / "rlinf-01234567")
+    assert stat.S_IMODE(os.stat(home.path).st_mode) == 0o700
+    home.remove()
+    assert not os.path.exists(home.path)
+
+
+def test_what_killed_runs_have_left_is_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(private_ray, "_SOCKET_PATH_LEFT", 200)
+    monkeypatch.setattr(private_ray.tempfile, "gettempdir", lambda: str(tmp_path))
+    code = ("import os, sys; from rlinf_cli.flow.shared_directory import SharedDirectory; SharedDirectory(sys.argv[1]); "
+            "os.kill(os.getpid(), 9)")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "rlinf-abandoned")], check=False)
+    alive = private_ray._home("a" * 16)
+    (tmp_path / "rlinf-somebody-elses").mkdir()
+    home = private_ray._home("b" * 16)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rlinf-aaaaaaaa", "rlinf-bbbbbbbb", "rlinf-somebody-elses"]
+    alive.remove()
+    home.remove()
+
+
 def test_a_long_temporary_directory_is_no_place_for_sockets(monkeypatch):
     monkeypatch.setattr(private_ray.tempfile, "gettempdir", lambda: "/scratch/" + "x" * 60)
-    assert private_ray._short_temporary_directory() == "/tmp"
-    monkeypatch.setattr(private_ray.tempfile, "gettempdir", lambda: "/scratch")
-    assert private_ray._short_temporary_directory() == "/scratch"
+    home = private_ray._home("c" * 16)
+    assert home.path == "/tmp/rlinf-cccccccc"
+    home.remove()

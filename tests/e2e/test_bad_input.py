@@ -19,7 +19,7 @@ CASES = {
     "group of none": (["rollout.group_size=0"], 2, ["rollout.group_size", "0"]),
     "micro-batch of none": (["trainer.micro_batch_tokens=0"], 2, ["trainer.micro_batch_tokens", "0"]),
     "batch not divisible": (["rollout.prompts=3", "rollout.group_size=5", "algorithm.minibatches=4"], 2,
-                            ["algorithm.minibatches", "3", "4"]),
+                            ["algorithm.minibatches", "15", "4"]),
     "misspelt key": (["algorithm.clip_lo=0.1"], 2, ["algorithm.clip_lo", "Did you mean 'algorithm.clip_low'"]),
     "unknown algorithm": (["--algo", "grpoo"], 2, ["grpoo", "grpo"]),
     "not a number": (["steps=ten"], 2, ["steps", "ten", "integer"]),

@@ -126,8 +126,13 @@ def until():
 
 
 def _alive(processes, timeout):
-    _, left = psutil.wait_procs(processes, timeout=timeout)
-    return [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    """Zombies do not count: here nobody may be there to bury them."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import ray
 
 from rlinf_cli.errors import UsageError
+from rlinf_cli.flow import private_ray
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.private_ray import join
 
@@ -65,16 +66,16 @@ def test_only_what_is_needed_runs(cluster):
         assert unwanted not in commands
 
 
-def test_a_stranger_without_the_token_is_refused(cluster):
-    code = ("import sys, ray._private.ray_constants as c; c.ENABLE_RAY_CLUSTER = False; import ray; "
-            "ray.init(address=sys.argv[1], logging_level=50); print('in')")
-    address = ray.get_runtime_context().gcs_address
+@pytest.mark.parametrize(("token", "is_let_in"), [(private_ray._token, True), ("0" * 64, False)])
+def test_who_has_the_token_is_let_in(cluster, token, is_let_in):
+    code = ("import sys; from ray._raylet import GcsClient; "
+            "print(len(GcsClient(address=sys.argv[1]).internal_kv_keys(b'', None, timeout=20)))")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True, timeout=60, check=False,
-                          env={**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64,
-                               "RAY_gcs_server_request_timeout_seconds": "2"})
-    assert "in" not in done.stdout.split()
-    assert done.returncode != 0
+    done = subprocess.run([sys.executable, "-c", code, ray.get_runtime_context().gcs_address], capture_output=True,
+                          text=True, timeout=60, check=False,
+                          env={**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
+    assert (done.returncode == 0) == is_let_in, done.stderr
+    assert ("AuthenticationError" in done.stderr) != is_let_in
 
 
 def test_the_devices_of_the_session(cluster):

@@ -111,13 +111,14 @@ def check(config: RunConfig, devices: int | None = None) -> None:
 
 
 def _indivisible(config: RunConfig) -> Iterator[str]:
-    prompts, parts = config.rollout.prompts, config.algorithm.minibatches
-    if prompts % parts:
-        divisors = [n for n in range(1, prompts + 1) if prompts % n == 0]
+    prompts, size, parts = config.rollout.prompts, config.rollout.group_size, config.algorithm.minibatches
+    samples = prompts * size
+    if samples % parts:
+        divisors = [n for n in range(1, samples + 1) if samples % n == 0]
         below = [n for n in divisors if n < parts][-1]
         nearest = " or ".join(str(n) for n in [below, *[n for n in divisors if n > parts][:1]])
-        yield (f"{_shown(config, 'algorithm.minibatches', parts)}: the {prompts} prompts of a step (rollout.prompts) "
-               f"cannot be split into {parts} equal parts: {nearest} would do")
+        yield (f"{_shown(config, 'algorithm.minibatches', parts)}: the {samples} samples of a step (rollout.prompts "
+               f"{prompts} x rollout.group_size {size}) cannot be split into {parts} equal parts: {nearest} would do")
 
 
 def _plugin_problems(config: RunConfig) -> Iterator[str]:

@@ -289,15 +289,16 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _current: Client | None = None
 
 
-def connect(address: ControllerAddress, identity: str, node: str | None = None) -> Client:
+def connect(address: ControllerAddress, identity: str, node: str | None = None, timeout: float = 600.0) -> Client:
     """Connect this process, once. Raises ChannelError when it is connected already or the controller refuses it.
 
-    `identity`: what errors call this process, and what declares it as a producer: `rollout[1]`.
+    `identity`: what errors call this process, and what declares it as a producer: `rollout[1]` · `timeout`: seconds
+    that its calls wait when they are not told otherwise.
     """
     global _current
     if _current is not None and _current.connected:
         raise ChannelError(f"this process is already connected to a controller, as {_current.identity}: close it first")
-    _current = Client(address, identity, node)
+    _current = Client(address, identity, node, timeout)
     atexit.register(_current.close)
     return _current
 

@@ -123,7 +123,7 @@ class Cluster:
         if len({device.node_id for device in mine}) > 1:
             raise ValueError(f"{role}[{rank}]: devices {list(devices)} are on several nodes: a rank is one process")
         return Seat(role, rank, world, tuple(devices), first.kind, tuple(device.local for device in mine), first.node,
-                    first.node_id, first.address, first.host, self._directory, self._run_directory, env)
+                    first.node_id, first.address, first.host, self._directory, self._run_directory, env, self._call_timeout)
 
     def _place(self, node_id: str) -> dict[str, Any]:
         """Ray's options for an actor on a node. They ask for no resource: devices are ours."""

@@ -56,6 +56,8 @@ class Seat:
     """For logs."""
     run_directory: Path
     env: Mapping[str, str]
+    call_timeout: float
+    """Seconds that a call may take, and so that it may wait on a channel."""
 
     @property
     def identity(self) -> str:
@@ -168,7 +170,7 @@ class Host:
 
     def _build(self, plan: Plan) -> Worker:
         seat = self._seat
-        self._client = connect(plan.address, seat.identity, seat.node)
+        self._client = connect(plan.address, seat.identity, seat.node, seat.call_timeout)
         register_stores(self._client, plan.stores)
         made, args, kwargs = cloudpickle.loads(plan.blob)
         worker: Worker = made.__new__(made)

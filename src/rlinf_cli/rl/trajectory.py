@@ -80,6 +80,10 @@ class Sample:
         return _rebuild, (self.id, self.group_id, p, n, arrays, rest)
 
 
+SampleGroup = list[Sample]
+"""All samples of one prompt: what flows between roles, so that a group is never split on its way."""
+
+
 def _rebuild(sample_id: str, group_id: str, p: int, n: int, arrays: bytes, rest: tuple[Any, ...]) -> Sample:
     # bytearray, so that the arrays can be written to, as those of a sample made here
     buffer, words = bytearray(arrays), p + 3 * n

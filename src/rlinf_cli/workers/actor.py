@@ -21,14 +21,14 @@ from rlinf_cli.flow.worker import Worker
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import plugins
 from rlinf_cli.rl.statistics import step_metrics, trainable
-from rlinf_cli.rl.trajectory import Sample
+from rlinf_cli.rl.trajectory import Sample, SampleGroup
 from rlinf_cli.workers.batch import Parts, deal
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
 
 CHUNK = 256
-"""Samples taken from the channel at once."""
+"""Groups taken from the channel at once, where so many wait."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class ActorWorker(Worker):
         self._publisher = Publisher(Path(client().address.directory)) if self.rank == 0 else None
         self._changed = False
 
-    def train(self, scored: In[Sample]) -> TrainResult:
+    def train(self, scored: In[SampleGroup]) -> TrainResult:
         """Train one step on all samples of the channel.
 
         Raises RunError when no sample has a reward or the numbers are not finite.
@@ -73,7 +73,8 @@ class ActorWorker(Worker):
             self._optimise(self._receive())
             return TrainResult()
         try:
-            samples = sorted((sample for chunk in scored.chunks(CHUNK) for sample in chunk), key=lambda one: one.id)
+            chunks = scored.chunks(CHUNK, at_least=1)
+            samples = sorted((sample for chunk in chunks for group in chunk for sample in group), key=lambda one: one.id)
             metrics = step_metrics(samples, self._version)
             part = self._deal(samples)
         except BaseException:

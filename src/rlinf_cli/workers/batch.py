@@ -31,8 +31,8 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
     """
     advantages = sample_advantages(samples, algorithm)
     parts: list[Parts] = [[] for _ in range(world)]
-    for chosen in minibatches([sample.group_id for sample in samples], config.algorithm.epochs,
-                              config.algorithm.minibatches, config.seed, version):
+    algorithm_config = config.algorithm
+    for chosen in minibatches(len(samples), algorithm_config.epochs, algorithm_config.minibatches, config.seed, version):
         items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
         for part, share in zip(parts, _shares(items, world), strict=True):
             part.append([items[i] for i in share])
@@ -51,20 +51,20 @@ def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm) -> FloatA
     return advantages
 
 
-def minibatches(groups: Sequence[str], epochs: int, number: int, seed: int, version: int) -> Iterator[list[int]]:
-    """Which samples each optimiser step trains: each pass covers all, in an order that is a function of (seed, version,
-    pass). `groups` names each sample's group; the samples of a group stay together, since they share their prompt.
-    There are never more optimiser steps than groups.
+def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -> Iterator[list[int]]:
+    """Which samples each optimiser step trains: each pass covers all in an order of its own, a function of (seed,
+    version, pass). Samples are drawn one by one, not by group, so that each optimiser step sees as many prompts as it
+    can; there are never more optimiser steps than samples.
     """
-    members = _members(groups)
     for epoch in range(epochs):
         noise = np.random.Generator(np.random.Philox(key=[seed, version], counter=[0, 0, 0, epoch]))
-        for chosen in np.array_split(noise.permutation(len(members)), min(len(members), number)):
-            yield [i for group in chosen for i in members[group]]
+        for chosen in np.array_split(noise.permutation(count), min(count, number)):
+            yield sorted(chosen.tolist())
 
 
 def _shares(items: Sequence[TrainItem], world: int) -> list[list[int]]:
-    """Each rank's items, about as many tokens for each. Whole groups, where there are enough of them to balance."""
+    """Each rank's items, about as many tokens for each. Whole groups, which share their prompt, where there are enough of
+    them to balance."""
     lengths = [len(item.sample) for item in items]
     members = _members([item.sample.group_id for item in items])
     if len(members) < GROUPS_A_RANK * world:

@@ -14,12 +14,12 @@ from rlinf_cli.contracts.sources import Reward
 from rlinf_cli.flow.ports import In, Out
 from rlinf_cli.flow.worker import Worker
 from rlinf_cli.plugins.references import FunctionReward, load_function
-from rlinf_cli.rl.trajectory import Sample
+from rlinf_cli.rl.trajectory import Sample, SampleGroup
 
 log = logging.getLogger(__name__)
 
-CHUNK = 64
-"""Samples taken at once: enough to coalesce the messages, few enough to keep the trainer fed."""
+CHUNK = 16
+"""Groups taken at once, where so many wait: enough to coalesce messages, few enough to share with other ranks."""
 
 
 def build_reward(config: RunConfig) -> Reward:
@@ -39,11 +39,12 @@ class RewardWorker(Worker):
         self._reward = build_reward(config)
         self._reported: set[str] = set()
 
-    def score(self, samples: In[Sample], scored: Out[Sample]) -> None:
-        for chunk in samples.chunks(CHUNK):
-            for sample in chunk:
-                self._score(sample)
-            scored.put_many(chunk)
+    def score(self, samples: In[SampleGroup], scored: Out[SampleGroup]) -> None:
+        for chunk in samples.chunks(CHUNK, at_least=1):
+            for group in chunk:
+                for sample in group:
+                    self._score(sample)
+                scored.put(group, weight=sum(len(sample) for sample in group))
 
     def _score(self, sample: Sample) -> None:
         try:

@@ -21,7 +21,7 @@ from rlinf_cli.flow.worker import Worker, control
 from rlinf_cli.models.load import load_tokenizer
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import plugins
-from rlinf_cli.rl.trajectory import IntArray, Prompt, Sample
+from rlinf_cli.rl.trajectory import IntArray, Prompt, Sample, SampleGroup
 
 
 class RolloutWorker(Worker):
@@ -39,7 +39,7 @@ class RolloutWorker(Worker):
                                                 config.rollout.max_prompt_tokens + config.rollout.max_new_tokens)
         self._receiver = Receiver()
 
-    def generate(self, prompts: In[Prompt], samples: Out[Sample]) -> dict[str, float]:
+    def generate(self, prompts: In[Prompt], samples: Out[SampleGroup]) -> dict[str, float]:
         """Answer every prompt `group_size` times; a group leaves when its last sample is done."""
         open_groups: dict[str, _Group] = {}
         more = True
@@ -94,12 +94,13 @@ class RolloutWorker(Worker):
         text: str = self._tokenizer.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _finish(self, completion: Completion, open_groups: dict[str, _Group], samples: Out[Sample]) -> None:
+    def _finish(self, completion: Completion, open_groups: dict[str, _Group],
+                samples: Out[SampleGroup]) -> None:
         group = open_groups[completion.id.rpartition("/")[0]]
         group.add(completion, self._tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True))
         if group.complete():
             del open_groups[group.prompt.id]
-            samples.put_many(group.samples)
+            samples.put(group.samples, weight=sum(len(sample) for sample in group.samples))
 
 
 class _Group:
@@ -107,7 +108,7 @@ class _Group:
 
     def __init__(self, prompt: Prompt, text: str, ids: IntArray, size: int) -> None:
         self.prompt, self._text, self._ids, self._size = prompt, text, ids, size
-        self.samples: list[Sample] = []
+        self.samples: SampleGroup = []
 
     def requests(self, sampling: Sampling) -> list[Request]:
         return [Request(f"{self.prompt.id}/{number:04d}", self._ids, sampling) for number in range(self._size)]

@@ -69,8 +69,8 @@ class TestMistakes:
         (["rollout.group_size=0"], "rollout.group_size=0 (from the command line): must be at least 1"),
         (["trainer.micro_batch_tokens=0"], "trainer.micro_batch_tokens=0 (from the command line): must be at least 1"),
         (["algorithm.minibatches=3"],
-         "algorithm.minibatches=3 (from the command line): the 32 prompts of a step (rollout.prompts) "
-         "cannot be split into 3 equal parts: 2 or 4 would do"),
+         "algorithm.minibatches=3 (from the command line): the 512 samples of a step (rollout.prompts 32 x "
+         "rollout.group_size 16) cannot be split into 3 equal parts: 2 or 4 would do"),
         (["algorithm.clip_lo=0.1"], "unknown key 'algorithm.clip_lo' (from the command line). Did you mean "
                                     "'algorithm.clip_low'? See: rlinf config keys algorithm"),
         (["trainer.learning_rate=0.1"],

@@ -17,19 +17,20 @@ def test_what_goes_together_passes(config):
     check(config("cluster.devices=cpu:64"), None)
 
 
-@pytest.mark.parametrize(("prompts", "parts", "nearest"), [
-    (16, 5, "4 or 8"), (3, 2, "1 or 3"), (8, 9, "8"), (49, 48, "7 or 49"),
+@pytest.mark.parametrize(("prompts", "group", "parts", "nearest"), [
+    (16, 8, 5, "4 or 8"), (3, 5, 2, "1 or 3"), (2, 4, 9, "8"), (7, 7, 48, "7 or 49"),
 ])
-def test_the_prompts_of_a_step_split_into_equal_minibatches(config, prompts, parts, nearest):
-    found = config(f"rollout.prompts={prompts}", f"algorithm.minibatches={parts}")
+def test_the_samples_of_a_step_split_into_equal_minibatches(config, prompts, group, parts, nearest):
+    found = config(f"rollout.prompts={prompts}", f"rollout.group_size={group}", f"algorithm.minibatches={parts}")
     assert told(found) == [
-        f"algorithm.minibatches={parts} (from the command line): the {prompts} prompts of a step (rollout.prompts) "
-        f"cannot be split into {parts} equal parts: {nearest} would do"]
+        f"algorithm.minibatches={parts} (from the command line): the {prompts * group} samples of a step "
+        f"(rollout.prompts {prompts} x rollout.group_size {group}) cannot be split into {parts} equal parts: "
+        f"{nearest} would do"]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 48])
 def test_each_nearest_number_would_do(config, parts):
-    check(config("rollout.prompts=48", "rollout.group_size=8", f"algorithm.minibatches={parts}"))
+    check(config("rollout.prompts=6", "rollout.group_size=8", f"algorithm.minibatches={parts}"))
 
 
 def test_the_plugins_rules_are_asked(config):

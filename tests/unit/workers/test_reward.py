@@ -26,12 +26,17 @@ class Queue:
     def __init__(self, items=()):
         self.items = list(items)
 
-    def chunks(self, size):
+    def chunks(self, size, at_least):
         for start in range(0, len(self.items), size):
             yield self.items[start : start + size]
 
-    def put_many(self, items):
-        self.items.extend(items)
+    def put(self, item, weight):
+        assert weight == sum(len(one) for one in item)
+        self.items.append(item)
+
+    @property
+    def samples(self):
+        return [one for group in self.items for one in group]
 
 
 def test_parts_are_kept_by_name():
@@ -58,9 +63,9 @@ def test_a_reward_that_raises_costs_only_its_sample(caplog):
         return {"reward": 1.0, "exact": 1.0}
 
     out = Queue()
-    worker(score).score(Queue([sample(number) for number in range(3)]), out)
-    assert [one.reward for one in out.items if not one.error] == [1.0, 1.0]
-    failed = next(one for one in out.items if one.error)
+    worker(score).score(Queue([[sample(number) for number in range(3)]]), out)
+    assert [one.reward for one in out.samples if not one.error] == [1.0, 1.0]
+    failed = next(one for one in out.samples if one.error)
     assert np.isnan(failed.reward)
     assert failed.error == "KeyError: 'unit'"
     assert "reward mine failed on sample 0-0/0001" in caplog.text
@@ -71,6 +76,6 @@ def test_one_cause_is_logged_once(caplog):
         raise ZeroDivisionError("again")
 
     out = Queue()
-    worker(score).score(Queue([sample(number) for number in range(100)]), out)
-    assert len(out.items) == 100
+    worker(score).score(Queue([[sample(number) for number in range(4)] for _ in range(25)]), out)
+    assert [len(group) for group in out.items] == [4] * 25
     assert sum("failed on sample" in record.message for record in caplog.records) == 1

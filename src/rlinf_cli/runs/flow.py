@@ -17,7 +17,6 @@ from rlinf_cli.flow.handle import Handle, gather
 from rlinf_cli.rl.trajectory import Prompt, Sample
 from rlinf_cli.workers.actor import TrainResult
 
-
 _DRIVER = "driver"
 """This process's name as a producer."""
 

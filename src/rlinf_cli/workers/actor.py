@@ -61,7 +61,7 @@ class ActorWorker(Worker):
         if checkpoint is not None:
             self._trainer.load(Path(checkpoint))
         self._parts = Channel(f"{self.role}-parts")
-        self._publisher = Publisher(Path(client().address.directory)) if self.rank == 0 else None
+        self._publisher = Publisher(Path(client().address.directory_on(client().node))) if self.rank == 0 else None
         self._changed = False
 
     def train(self, scored: In[SampleGroup]) -> TrainResult:

@@ -31,8 +31,7 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
     """
     advantages = sample_advantages(samples, algorithm)
     parts: list[Parts] = [[] for _ in range(world)]
-    algorithm_config = config.algorithm
-    for chosen in minibatches(len(samples), algorithm_config.epochs, algorithm_config.minibatches, config.seed, version):
+    for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
         items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
         for part, share in zip(parts, _shares(items, world), strict=True):
             part.append([items[i] for i in share])

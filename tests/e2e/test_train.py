@@ -68,9 +68,9 @@ def test_resume_goes_on_where_the_run_stopped(rlinf, tmp_path):
     assert [row["reward/mean"] for row in parts] == [row["reward/mean"] for row in whole]
     assert [row["actor/loss"] for row in parts] == pytest.approx([row["actor/loss"] for row in whole], abs=1e-6)
     assert parts[-1]["progress/tokens"] == whole[-1]["progress/tokens"]
-    again = rlinf("train", "--resume", "runs/parts")
+    again = rlinf("train", "--resume", "runs/parts")  # the run now has six steps
     assert again.returncode == 2
-    assert "6" in again.stderr
+    assert "6 of 6 steps" in again.stderr
     assert "--steps" in again.stderr
 
 

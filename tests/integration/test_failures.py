@@ -413,8 +413,8 @@ def test_a_call_past_its_time_limit(launch, cluster):
     group.ready()
     began = time.monotonic()
     with pytest.raises(CallTimeoutError, match=r"not ended within 0.5 s: sleeper.sleep \(rank 1 of 2\)") as caught:
-        group.sleep(3, only=1).wait(0.5)
-    assert time.monotonic() - began < 3
+        group.sleep(8, only=1).wait(0.5)
+    assert time.monotonic() - began < 7
     stacks = cluster.logs / "sleeper-1.stacks.txt"
     assert str(stacks) in str(caught.value)
     text = stacks.read_text()

@@ -66,7 +66,7 @@ class RunDirectory:
             run = cls(_make_directory(root, name, unique))
             try:
                 run._lock = RunLock(run.path)
-                write_atomically(run.config, redact(config_yaml))
+                run.write_config(config_yaml)
                 run._write_record({"name": run.path.name, "created": _now(), "status": "created", **redact_all(info),
                                    "attempts": []})
             except BaseException:
@@ -98,6 +98,10 @@ class RunDirectory:
     def logs(self) -> Path:
         """Directory for the logs of the latest attempt."""
         return self._logs_of(len(self.info()["attempts"]))
+
+    def write_config(self, text: str) -> None:
+        """The resolved configuration; a resume may have changed it. Secrets of the environment become references."""
+        write_atomically(self.config, redact(text))
 
     def write_plan(self, text: str) -> None:
         write_atomically(self.plan, text)

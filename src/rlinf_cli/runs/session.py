@@ -63,6 +63,7 @@ def train(session: Session, overwrite: bool, progress: Progress) -> dict[str, An
     progress.message("run", f"{directory.path}" + (f", from step {resume.step}" if resume else ""))
     progress.message("plan", session.plan)
     with directory.attempt(sys.argv) as attempt:
+        directory.write_config(config.to_yaml())
         TrainRun(session.prepared, directory, attempt.logs, resume, progress).execute()
     rows, seconds = read_metrics(directory.metrics), time.monotonic() - began
     progress.close()

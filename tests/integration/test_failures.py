@@ -147,6 +147,21 @@ def test_waiting_again_raises_again(launch):
         handle.timings()
 
 
+class Deals(Worker):
+    """Rank 1 is told that rank 0 fails before rank 0's own failure is known."""
+
+    def work(self):
+        if self.rank == 1:
+            raise ChannelBrokenError("rank 0 has nothing to deal out")
+        time.sleep(0.5)
+        raise ValueError("the cause")
+
+
+def test_a_cause_that_comes_after_its_consequence_is_raised(launch):
+    with pytest.raises(WorkerError, match=r"\[0\] .*the cause"):
+        gather([launch(Deals, 2).work()])
+
+
 def test_one_of_two_ranks_is_raised_at_once(launch):
     group = launch(Faulty, 2)
     group.ready()

@@ -83,8 +83,8 @@ class Handle:
         """What is known to have failed."""
         return [answer for answer in self._answers if isinstance(answer, Error)]
 
-    def take(self, place: int) -> None:
-        """Look at an answer that is there."""
+    def take(self, place: int) -> Error | None:
+        """Look at an answer that is there; the failure, if it is one."""
         rank = self.ranks[place]
         seat = self.group.seats[rank]
         try:
@@ -97,6 +97,8 @@ class Handle:
         else:
             failure = answer.failure
             self._answers[place] = answer if failure is None else error_of(failure, seat.role, rank, seat.node)
+        taken = self._answers[place]
+        return taken if isinstance(taken, Error) else None
 
     def is_open(self, rank: int) -> bool:
         """Whether the rank has not answered; for one that is dead: whether it never did."""
@@ -168,9 +170,9 @@ class _Gathering:
             ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
         for ref in ready:
             call, place = self._pending.pop(ref)
-            before = len(call.failures())
-            call.take(place)
-            self._failures.extend(call.failures()[before:])
+            failure = call.take(place)
+            if failure is not None:
+                self._failures.append(failure)
 
     def _is_settled(self) -> bool:
         """Whether no better explanation needs to be waited for."""

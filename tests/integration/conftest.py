@@ -81,8 +81,9 @@ class Script:
 
     def end(self, timeout=60):
         """Exit code, what it still printed, what it complained of."""
-        out, err = self.process.communicate(timeout=timeout)
-        return self.process.returncode, out, err
+        code = self.process.wait(timeout)
+        # not communicate(): it does not see what `line` has read ahead
+        return code, self.process.stdout.read(), self.process.stderr.read()
 
     def family(self):
         """All descendants, the janitor included."""

@@ -7,6 +7,8 @@ from textwrap import dedent
 
 import pytest
 
+from rlinf_cli.plugins import loader
+
 REGISTER = """
 from rlinf_cli.api import Extension, hookimpl
 
@@ -55,7 +57,9 @@ def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     for variable in ("RLINF_PLUGINS", "RLINF_NO_PLUGINS", "RLINF_TRACE_PLUGINS", "RLINF_TRACEBACK"):
         monkeypatch.delenv(variable, raising=False)
+    loader._loaded.cache_clear()
     yield Site(folder)
+    loader._loaded.cache_clear()
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]

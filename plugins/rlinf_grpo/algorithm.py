@@ -19,21 +19,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf_cli.api import LossInputs, Returns, clipped_surrogate, group_advantages
+from rlinf_cli.api import Algorithm, LossInputs, Returns, clipped_surrogate, group_advantages
 from rlinf_grpo.config import GRPOConfig
 
 
-class GRPO:
+class GRPO(Algorithm):
     """See the formula above; contract: `rlinf_cli.api.Algorithm`."""
-
-    needs_entropy = False
 
     def __init__(self, config: GRPOConfig) -> None:
         self.config = config
         self.aggregation = config.aggregation
 
-    def advantages(self, returns: Returns) -> Tensor:
-        return group_advantages(returns.rewards, returns.groups, self.config.normalize_std)
+    def advantages(self, returns: Returns) -> tuple[Tensor, dict[str, float]]:
+        return group_advantages(returns.rewards, returns.groups, self.config.normalize_std), {}
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         surrogate = clipped_surrogate(inputs.logprobs, inputs.old_logprobs, inputs.advantages,

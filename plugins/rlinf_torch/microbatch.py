@@ -160,6 +160,6 @@ def loss_inputs(items: Sequence[TrainItem], batch: MicroBatch, logprobs: Tensor,
         return torch.from_numpy(np.concatenate(arrays)[mask]).to(logprobs.device)
 
     mask = np.concatenate([item.sample.mask for item in items])
-    return LossInputs(logprobs, chosen([item.sample.logprobs for item in items]),
-                      chosen([item.advantages for item in items]), chosen([item.weights for item in items]),
-                      batch.samples, entropy)
+    sampled = chosen([item.sample.logprobs for item in items])
+    return LossInputs(logprobs, sampled, chosen([item.advantages for item in items]),
+                      chosen([item.weights for item in items]), batch.samples, sampled, None, entropy)

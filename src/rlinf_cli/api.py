@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from rlinf_cli.contracts.engine import Engine as Engine
     from rlinf_cli.contracts.engine import Request as Request
     from rlinf_cli.contracts.engine import Sampling as Sampling
+    from rlinf_cli.contracts.logger import Logger as Logger
+    from rlinf_cli.contracts.logger import RunInfo as RunInfo
     from rlinf_cli.contracts.sources import ModelSource as ModelSource
     from rlinf_cli.contracts.sources import Reward as Reward
+    from rlinf_cli.contracts.trainer import Adapter as Adapter
     from rlinf_cli.contracts.trainer import LossFunction as LossFunction
     from rlinf_cli.contracts.trainer import Ranks as Ranks
     from rlinf_cli.contracts.trainer import Trainer as Trainer
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
     from rlinf_cli.models.load import stored_weights as stored_weights
     from rlinf_cli.plugins.extension import Extension as Extension
     from rlinf_cli.plugins.hookspecs import hookimpl as hookimpl
+    from rlinf_cli.plugins.lifecycle import CheckpointWritten as CheckpointWritten
+    from rlinf_cli.plugins.lifecycle import RunEnd as RunEnd
+    from rlinf_cli.plugins.lifecycle import RunStart as RunStart
+    from rlinf_cli.plugins.lifecycle import StepEnd as StepEnd
     from rlinf_cli.rl.advantages import group_advantages as group_advantages
     from rlinf_cli.rl.losses import clipped_surrogate as clipped_surrogate
     from rlinf_cli.rl.packing import micro_batches as micro_batches
@@ -52,8 +59,11 @@ _HOMES = {
     "Engine": "contracts.engine",
     "Request": "contracts.engine",
     "Sampling": "contracts.engine",
+    "Logger": "contracts.logger",
+    "RunInfo": "contracts.logger",
     "ModelSource": "contracts.sources",
     "Reward": "contracts.sources",
+    "Adapter": "contracts.trainer",
     "LossFunction": "contracts.trainer",
     "Ranks": "contracts.trainer",
     "Trainer": "contracts.trainer",
@@ -71,6 +81,10 @@ _HOMES = {
     "stored_weights": "models.load",
     "Extension": "plugins.extension",
     "hookimpl": "plugins.hookspecs",
+    "CheckpointWritten": "plugins.lifecycle",
+    "RunEnd": "plugins.lifecycle",
+    "RunStart": "plugins.lifecycle",
+    "StepEnd": "plugins.lifecycle",
     "group_advantages": "rl.advantages",
     "clipped_surrogate": "rl.losses",
     "micro_batches": "rl.packing",

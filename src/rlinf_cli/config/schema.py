@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from rlinf_cli.plugins.extension import Extension
 
-Section = Literal["workflow", "algorithm", "engine", "trainer", "data", "model", "reward"]
+Section = Literal["algorithm", "workflow", "engine", "trainer", "data", "model", "reward", "log"]
 
 KINDS: Mapping[Section, str] = {
-    "workflow": "workflow", "algorithm": "algorithm", "engine": "engine", "trainer": "trainer", "data": "dataset",
+    "algorithm": "algorithm", "workflow": "workflow", "engine": "engine", "trainer": "trainer", "data": "dataset",
     "model": "model", "reward": "reward",
 }
 """What a user chooses by name -> the kind of extension that it is, in the order in which presets apply."""
@@ -111,11 +111,20 @@ class DataConfig:
     """The prompts."""
 
     name: str = "digits"
-    """A named data set, or a .jsonl file."""
+    """A named data set, a .jsonl or .parquet file, or a hub name ORG/NAME; several with weights as `a.jsonl + 0.5*b.jsonl`."""
     prompt_key: str = ""
     """Column of the prompt; empty: recognised from the columns."""
     answer_key: str = ""
     """Column of the answer; empty: recognised from the columns."""
+    target_key: str = ""
+    """Column of the response that supervised training learns; empty: the answer as it is written."""
+    split: str = "train"
+    """Split of a data set of the Hugging Face hub."""
+    system_prompt: str = ""
+    """System message put before the messages of every prompt; a prompt that is text becomes the user's message."""
+    overlong: str = key("drop", choices=("drop", "error"))
+    """What happens to prompts longer than `rollout.max_prompt_tokens`: they are left out before the run starts, and
+    counted, or the run is refused."""
     shuffle: bool = True
     """Whether the rows come in an order drawn from the seed, a new one each epoch."""
 
@@ -125,7 +134,11 @@ class RewardConfig:
     """What a response is worth."""
 
     name: str = "exact"
-    """A named reward, or `module:function`."""
+    """A named reward or `module:function`; several with weights as `math + 0.2*format`."""
+    timeout_s: float = key(10.0, gt=0)
+    """Seconds that the reward of one sample may take; its process is then killed, and the sample left out and counted."""
+    processes: int = key(1, ge=1)
+    """Processes that compute rewards."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +201,28 @@ class CheckpointConfig:
     """Steps between checkpoints; 0: only at the end."""
     keep_last: int = key(2, ge=1)
     """Checkpoints that are kept."""
+    best: str = ""
+    """Metric whose best checkpoint is kept too, e.g. `reward/mean`, or `-` before it where less is better; empty: none."""
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """How the policy is evaluated: during training, and by `rlinf eval`."""
+
+    every: int = key(0, ge=0)
+    """Steps between evaluations, one before the first and one after the last step included; 0: none."""
+    data: str = ""
+    """Data to evaluate on, written like `data.name`; empty: the training data, or fresh rows of a generator."""
+    prompts: int = key(128, ge=0)
+    """Rows to take from its beginning; 0: all."""
+    k: int = key(1, ge=1)
+    """Responses to each prompt."""
+    temperature: float = key(0.0, ge=0)
+    """Sampling temperature; 0: the likeliest token."""
+    max_new_tokens: int = key(0, ge=0)
+    """Longest response, in tokens; 0: as in training."""
+    success: float = 1.0
+    """A response whose reward is at least this is a success."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +231,8 @@ class LogConfig:
 
     samples: int = key(4, ge=0)
     """Samples of each step that are written to samples.jsonl."""
+    loggers: list[str] = field(default_factory=list)
+    """Trackers that get the metrics too: tensorboard, wandb, trackio, or a plugin's. Their keys are `log.NAME.KEY`."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +264,7 @@ class RunConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
     log: LogConfig = field(default_factory=LogConfig)
     extensions: Mapping[Section, Extension] = field(default_factory=dict, repr=False)
     """Section -> the extension that its name chose."""
@@ -274,7 +312,7 @@ class RunConfig:
 SECTIONS: Mapping[str, type] = {
     "cluster": ClusterConfig, "model": ModelConfig, "data": DataConfig, "reward": RewardConfig,
     "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig, "trainer": TrainerConfig,
-    "checkpoint": CheckpointConfig, "log": LogConfig,
+    "checkpoint": CheckpointConfig, "eval": EvalConfig, "log": LogConfig,
 }
 """Sections in the order in which they are shown."""
 

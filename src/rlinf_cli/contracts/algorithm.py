@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,14 +12,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Returns:
-    """What a whole step's samples earned, for `Algorithm.advantages`. B samples, in the order they are trained."""
+    """What a whole step's samples earned. B samples, in the order they are trained; N trained tokens, sample by sample."""
 
     rewards: Tensor
     """float32 [B]; finite: samples without a reward have been left out."""
     groups: Tensor
     """int64 [B]; samples of one prompt share a number (0 .. G-1)."""
     lengths: Tensor
-    """int64 [B]; trained tokens of each sample."""
+    """int64 [B]; trained tokens of each sample; their sum is N."""
+    truncated: Tensor
+    """bool [B]; the response was cut at the length limit."""
+    longest: int
+    """Tokens that a response may have (`rollout.max_new_tokens`)."""
+    logprobs: Tensor
+    """float32 [N]: log-probability of each trained token when it was sampled (nats)."""
+    reference_logprobs: Tensor | None = None
+    """float32 [N]: of the reference model; only when the algorithm asks for it (`needs_reference`)."""
 
 
 @dataclass(frozen=True)
@@ -33,30 +41,55 @@ class LossInputs:
     logprobs: Tensor
     """float32 [N], differentiable: under the current weights, at the sampling temperature (nats)."""
     old_logprobs: Tensor
-    """float32 [N]: of the policy that made the tokens."""
+    """float32 [N]: of the policy that the ratio is taken to: the trainer's own at the start of the step where it was
+    asked for (`needs_recompute`), else what the engine reported."""
     advantages: Tensor
     """float32 [N]."""
     weights: Tensor
     """float32 [N]: the share of each token in the mean."""
     samples: Tensor
     """int64 [N]: which sample of the micro-batch (0 .. B-1) a token belongs to."""
+    sampled_logprobs: Tensor
+    """float32 [N]: as the engine reported them. Equal to `old_logprobs` unless those were recomputed, and where the
+    engine's distribution was truncated (top-k, top-p, min-p), so that the two cannot be compared."""
+    reference_logprobs: Tensor | None = None
+    """float32 [N]: of the reference model; only when the algorithm asks for it (`needs_reference`)."""
     entropy: Tensor | None = None
     """float32 [N], differentiable; only when the algorithm asks for it (`needs_entropy`)."""
 
 
-class Algorithm(Protocol):
-    """Target of an algorithm extension, built as `Algorithm(config)` with an instance of its config dataclass."""
+class Algorithm:
+    """Base of all algorithms: target of an algorithm extension, built as `Class(config)` with an instance of its config
+    dataclass. What is not overridden is the plainest choice, and what later versions add has a default here.
+    """
 
-    config: Any
-    aggregation: str
+    aggregation: str = "token-mean"
     """How token losses are averaged over an optimiser step: `token-mean`, `sequence-mean` or `sequence-sum`
     (see `rlinf_cli.rl.aggregation`)."""
-    needs_entropy: bool
+    needs_entropy: bool = False
     """Whether the loss uses `LossInputs.entropy` with a gradient."""
+    needs_reference: bool = False
+    """Whether `reference_logprobs` are wanted: the workflow then has a reference role."""
+    needs_recompute: bool = False
+    """Whether the trainer computes the log-probabilities of the samples again at the start of each step."""
+    supervised: bool = False
+    """Whether it learns from responses in the data: nothing is generated, and there are no rewards."""
+    rounds: int = 1
+    """Times that a step may generate to fill itself with prompts whose samples take part (`takes_part`); 1: once."""
 
-    def advantages(self, returns: Returns) -> Tensor:
-        """Advantage of each sample, float32 [B] (its tokens share it)."""
-        ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def takes_part(self, returns: Returns) -> Tensor:
+        """Which samples are trained, bool [B]; the others count for nothing, in no mean."""
+        import torch
+
+        return torch.ones(len(returns.rewards), dtype=torch.bool)
+
+    def advantages(self, returns: Returns) -> tuple[Tensor, Mapping[str, float]]:
+        """Advantages of the samples that take part, float32 [B] (the tokens of a sample share it) or [N], and metrics of
+        the step; a metric's name is complete (`actor/reward_kl`)."""
+        raise NotImplementedError
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Loss (scalar) and metrics of one micro-batch.
@@ -64,4 +97,4 @@ class Algorithm(Protocol):
         A metric is a scalar tensor that is summed over the micro-batches and ranks of an optimiser step, so it is a
         weighted sum too; its name is complete (`actor/clip_frac`).
         """
-        ...
+        raise NotImplementedError

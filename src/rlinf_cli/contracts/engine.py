@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.rl.trajectory import Finish, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Engine(Protocol):
     """Policy version of the weights that it holds."""
     capacity: int
     """Requests that it can work on at the same time."""
+    takes_adapters: bool
+    """A class attribute: whether `update_weights` can be given an adapter's factors alone."""
 
     def __init__(self, config: Any, model: Path, device: str, max_sequence: int) -> None: ...
 
@@ -87,8 +90,9 @@ class Engine(Protocol):
 
     def resume(self) -> None: ...
 
-    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights between two decode steps. Names are Hugging Face's, tied weights come once.
+    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None) -> None:
+        """Replace the weights between two decode steps. Names are Hugging Face's, tied weights come once. With an
+        `adapter`, `tensors` are its factors, and the weights become those that the engine was built with plus it.
 
         Raises ValueError naming missing, left-over or wrongly shaped tensors; the old weights then still hold.
         Running requests go on under the new weights; their later tokens carry `version`.
@@ -96,7 +100,8 @@ class Engine(Protocol):
         ...
 
     def weights_checksum(self) -> str:
-        """`rlinf_cli.models.checksum.weights_checksum` of what the engine really holds, read back from its own layout."""
+        """`rlinf_cli.models.checksum.weights_checksum` of what the last `update_weights` set, as the engine really holds
+        it, read back from its own layout."""
         ...
 
     def stats(self) -> Mapping[str, float]:

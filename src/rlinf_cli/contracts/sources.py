@@ -27,7 +27,11 @@ class ModelSource(Protocol):
 
 
 class Reward(Protocol):
-    """Target of a reward extension, built as `Reward(config)`."""
+    """Target of a reward extension, built as `Reward(config)`.
+
+    It is called in a process of its own, which is killed when a call exceeds `reward.timeout_s`, unless its class says
+    `isolated = False`: code that cannot hang, crash or print.
+    """
 
     def score(self, sample: Sample) -> float | Mapping[str, float]:
         """Reward of one sample; several named values have `reward` among them, which is what is trained on.

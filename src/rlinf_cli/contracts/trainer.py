@@ -34,13 +34,30 @@ class TrainItem:
     advantages: FloatArray
     weights: FloatArray
     """Share of each token in the loss of the whole optimiser step (over all ranks)."""
+    old_logprobs: FloatArray | None = None
+    """The trainer's own log-probabilities at the start of the step; None: those of the sample stand for them."""
+    comparable: bool = True
+    """Whether the engine's log-probabilities are of the distribution that the trainer computes: not where it drew from a
+    truncated one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A low-rank adapter: each weight W of `targets` acts as `W + scale * B @ A`, with factors named `W.lora_A`
+    [rank, inputs] and `W.lora_B` [outputs, rank]."""
+
+    rank: int
+    scale: float
+    targets: tuple[str, ...]
+    """Hugging Face names of the adapted weights, `.weight` included."""
 
 
 class Trainer(Protocol):
     """Target of a trainer extension, built as `Trainer(config, model, device, ranks, total_steps)`.
 
-    `total_steps` is the number of optimiser steps of the run, for learning-rate schedules. Every method is called on
-    all ranks.
+    `total_steps` is the number of optimiser steps of the run, for learning-rate schedules; 0 for a model that is never
+    trained (a reference): no optimiser and no adapter, the weights of the directory as they are. Every method is called
+    on all ranks.
     """
 
     def __init__(self, config: Any, model: Path, device: str, ranks: Ranks, total_steps: int) -> None: ...
@@ -62,7 +79,15 @@ class Trainer(Protocol):
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The policy's weights, Hugging Face names, tied weights once, detached, on any device."""
+        """The policy's weights, Hugging Face names, tied weights once, an adapter merged, detached, on any device."""
+        ...
+
+    def adapter(self) -> Adapter | None:
+        """What `adapter_weights` belong to; None when the weights themselves are trained."""
+        ...
+
+    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The adapter's factors alone, named as `Adapter` says; all that changes while one is trained."""
         ...
 
     def onload(self) -> None: ...
@@ -70,8 +95,9 @@ class Trainer(Protocol):
     def offload(self) -> None: ...
 
     def save(self, directory: Path) -> None:
-        """Write into an existing empty directory: `model/` (a Hugging Face directory: safetensors, config, tokenizer)
-        and the optimiser's and schedule's state, loadable without running code."""
+        """Write into an existing empty directory: `model/` (a Hugging Face directory: safetensors, config, tokenizer), or
+        `adapter/` (as peft writes it) where an adapter is trained; and the optimiser's and schedule's state. All of it is
+        loadable without running code."""
         ...
 
     def load(self, directory: Path) -> None:

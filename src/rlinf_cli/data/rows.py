@@ -15,6 +15,8 @@ class Row:
     messages: list[dict[str, str]] | None = None
     answer: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    """The response to learn by supervised training, where the data has one."""
 
 
 class Dataset(Protocol):

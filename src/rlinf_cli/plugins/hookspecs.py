@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import pluggy
 
 from rlinf_cli.plugins.extension import Extension
+from rlinf_cli.plugins.lifecycle import CheckpointWritten, RunEnd, RunStart, StepEnd
 
 GROUP = "rlinf"
 """Entry-point group, and the pluggy project name."""
@@ -31,6 +32,7 @@ KINDS = {
     "workflow": "register_workflows",
     "model": "register_models",
     "dataset": "register_datasets",
+    "logger": "register_loggers",
 }
 """Kind of extension -> the hook that registers it."""
 
@@ -75,3 +77,33 @@ def register_models() -> Sequence[Extension]:
 def register_datasets() -> Sequence[Extension]:
     """Built-in data and generators (`data.name`): targets follow `rlinf_cli.api.Dataset`."""
     return []
+
+
+@hookspec
+def register_loggers() -> Sequence[Extension]:
+    """Trackers (`log.loggers`): targets follow `rlinf_cli.api.Logger`."""
+    return []
+
+
+@hookspec
+def on_run_start(context: RunStart) -> None:
+    """A run, or another attempt at it, begins to train: all roles are up. Called in the driver, like the hooks below.
+
+    What a lifecycle hook raises is told once, with the plugin's name; the plugin's lifecycle hooks are then left out for
+    the rest of the run, which goes on.
+    """
+
+
+@hookspec
+def on_step_end(context: StepEnd) -> None:
+    """A step has been trained and its metrics written."""
+
+
+@hookspec
+def on_checkpoint(context: CheckpointWritten) -> None:
+    """A checkpoint is complete and on the disk."""
+
+
+@hookspec
+def on_run_end(context: RunEnd) -> None:
+    """The attempt ends, for whatever reason, after its last checkpoint. Not called for a driver that is killed."""

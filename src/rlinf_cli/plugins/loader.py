@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlinf_cli.errors import PluginError, UsageError, suggestion
@@ -70,6 +70,7 @@ class _Record:
 
     hooks: list[str] = field(default_factory=list)
     offers: list[Offer] = field(default_factory=list)
+    lifecycle: dict[str, Callable[..., None]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     traceback: str = ""
 
@@ -105,7 +106,8 @@ def _load(entry: EntryPoint, claimants: list[EntryPoint]) -> PluginInfo:
         problem = f"the plugin name is claimed by {claims}; none of them is used, uninstall all but one"
         return replace(info, state="failed", problem=problem)
     record = _loaded_record(entry)
-    info = replace(info, hooks=tuple(dict.fromkeys(sorted(record.hooks))), provides=tuple(record.offers))
+    info = replace(info, hooks=tuple(dict.fromkeys(sorted(record.hooks))), provides=tuple(record.offers),
+                   lifecycle=record.lifecycle)
     if record.problems:
         return replace(info, state="failed", problem="; ".join(record.problems), traceback=record.traceback)
     return info
@@ -127,6 +129,9 @@ def _loaded_record(entry: EntryPoint) -> _Record:
 def _call(entry: EntryPoint, implementation: Implementation, record: _Record) -> None:
     hook, start = implementation.hook, time.perf_counter()
     record.hooks.append(hook)
+    if hook not in _KIND_OF_HOOK:
+        record.lifecycle[hook] = implementation.function
+        return
     with record.isolated(f"{hook}: "):
         extensions = checked(implementation.function())
         for extension in extensions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -48,6 +48,8 @@ class PluginInfo:
     state: State = "ok"
     problem: str = ""
     traceback: str = field(default="", repr=False)
+    lifecycle: Mapping[str, Callable[..., None]] = field(default_factory=dict, repr=False, compare=False)
+    """Lifecycle hook -> the plugin's function for it."""
 
     @property
     def origin(self) -> str:

@@ -28,6 +28,10 @@ class Prompt:
     answer: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Every other column of the data row; reaches the reward by name."""
+    target: str | None = None
+    """The response that the data has for it, which supervised training learns."""
+    evaluation: bool = False
+    """Answered as `eval.*` says instead of `rollout.*`; nothing is learned from it."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,8 @@ class Sample:
     error: str = ""
     """Why the reward is missing."""
     turns: int = 1
+    reference_logprobs: FloatArray | None = None
+    """Log-probability of each response token under the reference model (nats), once a reference role has scored it."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
@@ -76,7 +82,7 @@ class Sample:
                            self.versions.astype(np.int32, copy=False).tobytes(),
                            self.mask.astype(np.bool_, copy=False).tobytes()))
         rest = (self.finish, self.prompt, self.response, self.answer, self.columns, self.reward, self.rewards,
-                self.error, self.turns)
+                self.error, self.turns, self.reference_logprobs)
         return _rebuild, (self.id, self.group_id, p, n, arrays, rest)
 
 

@@ -30,45 +30,51 @@ class StepReport:
     samples: list[Sample] = field(default_factory=list)
     tokens: int = 0
     count: int = 0
+    batches: int = 0
+    """Batches of prompts taken from the data since the start of the run."""
 
 
 class RunStep:
     """One pass of the macro flow; its channels carry its number and are dropped with it."""
 
-    def __init__(self, index: int, items: Callable[[int], Sequence[StreamItem]]) -> None:
+    def __init__(self, index: int, next_batch: Callable[[], Sequence[StreamItem]]) -> None:
         self.index = index
-        self._items = items
-        self._channels: dict[str, Channel] = {}
+        self._next_batch = next_batch
+        self._channels: list[Channel] = []
 
     def channels(self, *names: str) -> list[Channel]:
-        for name in names:
-            self._channels.setdefault(name, Channel(f"{name}-{self.index:06d}"))
-        return [self._channels[name] for name in names]
+        made = [Channel(f"{name}-{self.index:06d}-{len(self._channels) + place}") for place, name in enumerate(names)]
+        self._channels += made
+        return made
 
     def feed(self, prompts: Channel) -> None:
-        prompts.put_many([Prompt(item.id, item.row.text, item.row.messages, item.row.answer, item.row.columns)
-                          for item in self._items(self.index)])
+        prompts.put_many([Prompt(item.id, item.row.text, item.row.messages, item.row.answer, item.row.columns, item.row.target)
+                          for item in self._next_batch()])
         prompts.close()
 
     def cancel(self, reason: str) -> None:
         """Break every channel of the step, so that whoever waits on one ends."""
-        for channel in self._channels.values():
+        for channel in self._channels:
             with contextlib.suppress(ChannelError):  # closed: nobody waits on it
                 channel.declare([_DRIVER])
                 channel.done(_DRIVER, reason)
 
     def drop(self) -> None:
-        for channel in self._channels.values():
+        for channel in self._channels:
             channel.drop()
 
 
 class RunFlow:
-    """Implements `rlinf_cli.workflows.base.Flow` over launched groups."""
+    """Implements `rlinf_cli.workflows.base.Flow` over launched groups.
 
-    def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int,
+    `first`: steps trained before; `batches`: batches of prompts that they took from the data.
+    """
+
+    def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int, batches: int,
                  on_step: Callable[[StepReport], None]) -> None:
         self.config = config
         self._groups, self._stream, self._first, self._on_step = groups, stream, first, on_step
+        self._batches = batches
         self._handles: list[Handle] = []
         self._step: RunStep | None = None
         self._began = 0.0
@@ -82,7 +88,7 @@ class RunFlow:
         self._settle()
         for index in range(self._first, self.config.steps):
             self._began = time.perf_counter()
-            self._step = RunStep(index, self._stream.batch)
+            self._step = RunStep(index, self._next_batch)
             yield self._step
             handles = self._settle()
             step, self._step = self._step, None
@@ -105,6 +111,10 @@ class RunFlow:
         if report is not None and report.count:
             self._on_step(report)
 
+    def _next_batch(self) -> Sequence[StreamItem]:
+        self._batches += 1
+        return self._stream.batch(self._batches - 1)
+
     def _abort(self) -> None:
         """Tell the roles that can be told in the middle of a call; what they make of it is for nobody."""
         known = len(self._handles)
@@ -121,7 +131,7 @@ class RunFlow:
 
     def _report(self, index: int, handles: Sequence[Handle], seconds: float) -> StepReport:
         results = [result for handle in handles for result in handle.wait() if isinstance(result, TrainResult)]
-        report = StepReport(index + 1)
+        report = StepReport(index + 1, batches=self._batches)
         for result in results:
             report.metrics.update(result.metrics)
             report.samples.extend(result.samples)
@@ -130,7 +140,7 @@ class RunFlow:
         report.metrics.update(timing_metrics(handles, seconds))
         report.metrics["throughput/tokens_per_s"] = report.tokens / seconds
         report.metrics["throughput/samples_per_s"] = report.count / seconds
-        report.metrics["progress/epoch"] = self._stream.epoch(index + 1)
+        report.metrics["progress/epoch"] = self._stream.epoch(self._batches)
         return report
 
 

@@ -64,6 +64,7 @@ class TrainRun:
         self._checkpoints = Checkpoints(directory.checkpoints, self._config.checkpoint.keep_last)
         state = {} if resume is None else resume.state
         self._totals = Totals(state.get("tokens", 0), state.get("samples", 0))
+        self._batches = state.get("batches", self._first)
         self._actor: Group | None = None
 
     def execute(self) -> None:
@@ -78,7 +79,7 @@ class TrainRun:
             metrics = stack.enter_context(MetricsWriter(self._directory.metrics, self._first))
             samples = stack.enter_context(SamplesWriter(self._directory.samples, self._first))
             flow = RunFlow(self._config, self._launch(cluster), self._prepared.stream, self._first,
-                           lambda report: self._on_step(report, metrics, samples))
+                           self._batches, lambda report: self._on_step(report, metrics, samples))
             self._train(flow)
 
     def _train(self, flow: RunFlow) -> None:
@@ -119,6 +120,7 @@ class TrainRun:
 
     def _on_step(self, report: StepReport, metrics: MetricsWriter, samples: SamplesWriter) -> None:
         report.metrics.update(self._totals.add(report))
+        self._batches = report.batches
         metrics.write(report.number, report.metrics)
         samples.write(report.number, report.samples)
         self._progress.step(report.number, report.metrics, report.samples)
@@ -133,7 +135,8 @@ class TrainRun:
         step = self._actor.trained_steps().wait(limit)[0]
         if step == (self._saved or 0):
             return
-        state = {"step": step, "tokens": self._totals.tokens, "samples": self._totals.samples}
+        state = {"step": step, "tokens": self._totals.tokens, "samples": self._totals.samples,
+                 "batches": self._batches}
         with self._checkpoints.write(step, state) as path:
             self._actor.save(str(path)).wait(limit)
         self._saved = step

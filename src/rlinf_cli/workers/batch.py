@@ -29,7 +29,7 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
     Everything that depends on the whole step (advantages, the share of each token in the loss) is settled here, so the
     gradient does not depend on how the items are split over ranks and micro-batches.
     """
-    advantages = sample_advantages(samples, algorithm)
+    advantages = sample_advantages(samples, algorithm, config.rollout.max_new_tokens)
     parts: list[Parts] = [[] for _ in range(world)]
     for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
         items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
@@ -38,15 +38,17 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
     return parts
 
 
-def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm) -> FloatArray:
+def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm, longest: int) -> FloatArray:
     """The algorithm's advantage of each sample, float32 [B]."""
     import torch
 
     numbers: dict[str, int] = {}
     groups = [numbers.setdefault(sample.group_id, len(numbers)) for sample in samples]
     returns = Returns(torch.tensor([sample.reward for sample in samples], dtype=torch.float32), torch.tensor(groups),
-                      torch.tensor([int(sample.mask.sum()) for sample in samples]))
-    advantages: FloatArray = algorithm.advantages(returns).numpy()
+                      torch.tensor([int(sample.mask.sum()) for sample in samples]),
+                      torch.tensor([sample.finish == "length" for sample in samples]), longest,
+                      torch.from_numpy(np.concatenate([sample.logprobs[sample.mask] for sample in samples])))
+    advantages: FloatArray = algorithm.advantages(returns)[0].numpy()
     return advantages
 
 

@@ -31,11 +31,11 @@ class Step(Protocol):
     index: int
 
     def channels(self, *names: str) -> Sequence[Channel]:
-        """Channels of this step's own, which end with it."""
+        """New channels of this step's own, which end with it."""
         ...
 
     def feed(self, prompts: Channel) -> None:
-        """Put this step's prompts and close the channel."""
+        """Put the next prompts of the data, a batch, and close the channel."""
         ...
 
 
@@ -59,4 +59,10 @@ class Workflow(Protocol):
 
     def roles(self, config: RunConfig) -> Sequence[Role]: ...
 
-    def run(self, flow: Flow) -> Any: ...
+    def run(self, flow: Flow) -> Any:
+        """Train: the whole macro flow."""
+        ...
+
+    def evaluate(self, flow: Flow, step: Step) -> Channel:
+        """Answer and score what `step.feed` gives, with the weights that are there; the channel of scored groups."""
+        ...

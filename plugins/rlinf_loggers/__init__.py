@@ -1,0 +1,1 @@
+"""Trackers that get the metrics of a run."""

@@ -1,0 +1,1 @@
+"""Mathematical answers, compared by math-verify."""

@@ -54,5 +54,6 @@ def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known word that is most like `word`, if any is at least `cutoff` (0 to 1) like it."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    found = difflib.get_close_matches(word, list(known), cutoff=cutoff)
+    # of those about equally like it, one that it only has the letters of in another order: gpro is grpo, not gspo
+    return max(found, key=lambda other: sorted(other) == sorted(word), default=None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlinf_cli.errors import PluginError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -28,7 +28,7 @@ class Extension:
     """
 
     name: str
-    """What the user writes: `--algo NAME`, `reward.name=NAME`. Letters, digits, `-`, `_`."""
+    """What the user writes: `--algo NAME`, `reward.name=NAME`. Letters, digits, `-`, `_`, `+`."""
     target: str
     """`module:attribute` of the implementation; imported in the process that uses it."""
     config: str = ""
@@ -47,7 +47,7 @@ class Extension:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"Extension name {self.name!r} is not made of letters, digits, '-' and '_'")
+            raise ValueError(f"Extension name {self.name!r} is not made of letters, digits, '-', '_' and '+'")
         for field_name, reference in (("target", self.target), ("config", self.config or "none:none")):
             if not _REFERENCE.fullmatch(reference):
                 raise ValueError(f"Extension '{self.name}': {field_name} {reference!r} is not 'module:attribute'")

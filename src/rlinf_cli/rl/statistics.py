@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_cli.rl.trajectory import Sample
+
+_LISTED = 3
 
 
 def trainable(samples: Sequence[Sample]) -> list[Sample]:
@@ -28,8 +30,16 @@ def left_out(samples: Sequence[Sample]) -> dict[str, str]:
     for group in _groups(samples).values():
         rest = [sample for sample in group if sample.id not in reasons]
         if len(rest) == 1 < len(group):
-            reasons[rest[0].id] = f"no other sample of its group ({rest[0].group_id}) has a reward"
+            reasons[rest[0].id] = "no other sample of its prompt has a reward"
     return reasons
+
+
+def describe_left_out(reasons: Mapping[str, str], told: Container[str] = ()) -> dict[str, str]:
+    """Each reason of `left_out` but those `told` -> a sentence that names it and the samples."""
+    samples: defaultdict[str, list[str]] = defaultdict(list)
+    for sample, reason in reasons.items():
+        samples[reason].append(sample)
+    return {reason: f"{_listed(ids)}: {reason}" for reason, ids in samples.items() if reason not in told}
 
 
 def step_metrics(samples: Sequence[Sample], version: int) -> dict[str, float]:
@@ -40,7 +50,7 @@ def step_metrics(samples: Sequence[Sample], version: int) -> dict[str, float]:
     """
     return {} if not samples else {
         **_reward_metrics(samples),
-        **_length_metrics(samples),
+        **length_metrics(samples),
         **_staleness_metrics(samples, version),
         "rollout/aborted": float(sum(sample.finish == "abort" for sample in samples)),
     }
@@ -48,7 +58,8 @@ def step_metrics(samples: Sequence[Sample], version: int) -> dict[str, float]:
 
 def _reward_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     rewards = _finite([sample.reward for sample in samples])
-    metrics = {"reward/errors": float(len(samples) - len(rewards)), "reward/zero_std_frac": _zero_std_frac(samples)}
+    metrics = {"reward/errors": float(len(samples) - len(rewards)), "reward/zero_std_frac": _zero_std_frac(samples),
+               "reward/timeouts": float(sum(sample.error.startswith("TimeoutError:") for sample in samples))}
     if len(rewards):
         metrics |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std()),
                     "reward/min": float(rewards.min()), "reward/max": float(rewards.max())}
@@ -61,7 +72,9 @@ def _means_by_function(samples: Sequence[Sample]) -> dict[str, float]:
         for name, value in sample.rewards.items():
             values[name].append(value)
     finite = {name: _finite(values[name]) for name in sorted(values)}
-    return {f"reward/{name}/mean": float(known.mean()) for name, known in finite.items() if len(known)}
+    errors = {f"reward/{name}/errors": float(len(values[name]) - len(known)) for name, known in finite.items()}
+    return ({f"reward/{name}/mean": float(known.mean()) for name, known in finite.items() if len(known)}
+            | {name: count for name, count in errors.items() if count})
 
 
 def _zero_std_frac(samples: Sequence[Sample]) -> float:
@@ -70,7 +83,10 @@ def _zero_std_frac(samples: Sequence[Sample]) -> float:
     return sum(len({sample.reward for sample in group}) == 1 for group in groups) / max(1, len(groups))
 
 
-def _length_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+def length_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Of prompts and responses, in tokens; {} without samples."""
+    if not samples:
+        return {}
     responses = np.array([len(sample.response_ids) for sample in samples])
     return {
         "rollout/response_len/mean": float(responses.mean()),
@@ -84,6 +100,14 @@ def _staleness_metrics(samples: Sequence[Sample], version: int) -> dict[str, flo
     made = np.concatenate([sample.versions[sample.mask] for sample in samples])
     ages = version - made if len(made) else np.zeros(1)
     return {"rollout/staleness/mean": float(ages.mean()), "rollout/staleness/max": float(ages.max())}
+
+
+def _listed(ids: Sequence[str]) -> str:
+    """The first few of the ids, and how many there are."""
+    if len(ids) == 1:
+        return f"sample {ids[0]}"
+    more = ", ..." if len(ids) > _LISTED else ""
+    return f"{len(ids)} samples ({', '.join(ids[:_LISTED])}{more})"
 
 
 def _no_reward(sample: Sample) -> str:

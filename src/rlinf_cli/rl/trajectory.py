@@ -62,7 +62,7 @@ class Sample:
     reward: float = float("nan")
     """What is trained on; NaN when no reward could be given (the sample is then left out and counted)."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Each reward function's own value, by name."""
+    """Each reward function's own value, by name; NaN: this one of several failed, and so there is no reward."""
     error: str = ""
     """Why the reward is missing."""
     turns: int = 1

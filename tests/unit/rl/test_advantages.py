@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf_cli.rl.advantages import EPSILON, group_advantages
+from rlinf_cli.rl.advantages import EPSILON, differing, group_advantages, sample_sums, standardized, sums_to_go
 
 steady = settings(deadline=None, derandomize=True)
 
@@ -34,12 +34,21 @@ def test_without_std():
     assert got.tolist() == pytest.approx([-2 / 3, 1 / 3, 1 / 3, -1, 1])
 
 
+def test_leave_one_out_compares_with_the_others():
+    rewards, groups = flat([[1, 0, 2], [2, 4], [7]])
+    got = group_advantages(rewards, groups, normalize_std=False, leave_one_out=True)
+    assert got.tolist() == pytest.approx([1 - (0 + 2) / 2, 0 - (1 + 2) / 2, 2 - (1 + 0) / 2, 2 - 4, 4 - 2, 0])
+    scaled = group_advantages(rewards, groups, leave_one_out=True)
+    assert scaled[:3].tolist() == pytest.approx([0, -1.5 / (1 + EPSILON), 1.5 / (1 + EPSILON)])
+
+
+@pytest.mark.parametrize("leave_one_out", [True, False])
 @pytest.mark.parametrize("normalize_std", [True, False])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e6, -7.7, 0.0])
 @pytest.mark.parametrize("size", [1, 3, 7, 16])
-def test_equal_rewards_give_exactly_zero(size, reward, normalize_std):
+def test_equal_rewards_give_exactly_zero(size, reward, normalize_std, leave_one_out):
     rewards, groups = flat([[reward] * size, [0.0, 1.0]])
-    got = group_advantages(rewards, groups, normalize_std)
+    got = group_advantages(rewards, groups, normalize_std, leave_one_out)
     assert got[:size].tolist() == [0.0] * size
     assert got[size:].abs().min() > 0
 
@@ -75,3 +84,44 @@ def test_other_groups_do_not_matter(by_group, order):
     chosen = [number for number in order if number < len(by_group)]
     got = group_advantages(*flat([by_group[number] for number in chosen]))
     torch.testing.assert_close(got, torch.cat([alone[number] for number in chosen]), rtol=0, atol=0)
+
+
+def test_differing_says_it_for_every_sample_of_a_group():
+    rewards, groups = flat([[1, 1], [0, 1, 0], [5]])
+    assert differing(rewards, groups).tolist() == [False, False, True, True, True, False]
+    assert differing(rewards[groups != 1], groups[groups != 1]).tolist() == [False, False, False]
+    assert differing(rewards[:0], groups[:0]).tolist() == []
+
+
+def test_standardized_by_hand():
+    got = standardized(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    spread = math.sqrt((0.75**2 + 3 * 0.25**2) / 4) + EPSILON
+    assert got.dtype == torch.float32
+    assert got.tolist() == pytest.approx([0.75 / spread] + [-0.25 / spread] * 3)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, -7.7, 1e6])
+@pytest.mark.parametrize("size", [0, 1, 3, 7])
+def test_standardized_equal_values_are_exactly_zero(size, value):
+    assert standardized(torch.full((size,), value)).tolist() == [0.0] * size
+
+
+def test_rounding_is_not_blown_up_to_the_size_of_a_reward():
+    noise = torch.tensor([1e-8, -1e-8, 0.0], dtype=torch.float64)
+    assert standardized(noise).abs().max() < 1e-3
+
+
+def test_sums_over_samples_by_hand():
+    values, lengths = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.tensor([2, 0, 3])
+    assert sample_sums(values, lengths).tolist() == [3, 0, 12]
+    assert sums_to_go(values, lengths).tolist() == [3, 2, 12, 9, 5]
+
+
+@steady
+@given(st.lists(st.lists(st.floats(-100, 100), max_size=6), min_size=1, max_size=6))
+def test_a_sum_to_go_begins_with_the_whole_and_ends_with_the_last(rows):
+    values = torch.tensor([value for row in rows for value in row], dtype=torch.float64)
+    lengths = torch.tensor([len(row) for row in rows])
+    found = sums_to_go(values, lengths).split(lengths.tolist())
+    for row, sums in zip(rows, found, strict=True):
+        assert sums.tolist() == pytest.approx([math.fsum(row[place:]) for place in range(len(row))], abs=1e-9)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlinf_cli.rl.statistics import left_out, step_metrics, trainable
+from rlinf_cli.rl.statistics import describe_left_out, left_out, length_metrics, step_metrics, trainable
 from rlinf_cli.rl.trajectory import Sample
 
 NAN, INF = float("nan"), float("inf")
@@ -28,7 +28,21 @@ def test_a_reward_that_is_no_number_leaves_only_its_sample_out(reward):
 def test_the_last_one_of_a_group_is_left_out_with_the_others():
     samples = [sample("a"), sample("b", reward=NAN, error="timeout after 5 s"), sample("c", "h"), sample("d", "h")]
     assert ids(trainable(samples)) == ["c", "d"]
-    assert left_out(samples) == {"b": "timeout after 5 s", "a": "no other sample of its group (g) has a reward"}
+    assert left_out(samples) == {"b": "timeout after 5 s", "a": "no other sample of its prompt has a reward"}
+
+
+def test_each_reason_is_told_with_its_samples():
+    samples = [*(sample(f"0-1/{n}", reward=NAN, error="ValueError: no unit") for n in range(5)), sample("0-1/5"), sample("0-1/6"),
+               sample("0-2/0", "h", NAN), sample("0-2/1", "h", NAN), sample("0-2/2", "h")]
+    told = describe_left_out(left_out(samples))
+    assert told == {
+        "ValueError: no unit": "5 samples (0-1/0, 0-1/1, 0-1/2, ...): ValueError: no unit",
+        "its reward is nan": "2 samples (0-2/0, 0-2/1): its reward is nan",
+        "no other sample of its prompt has a reward": "sample 0-2/2: no other sample of its prompt has a reward",
+    }
+    assert describe_left_out(left_out(samples), {"ValueError: no unit", "its reward is nan"}).keys() == {
+        "no other sample of its prompt has a reward"}
+    assert describe_left_out({}) == {}
 
 
 def test_a_group_of_one_by_choice_is_trained():
@@ -63,6 +77,12 @@ def test_length_metrics_by_hand():
     assert got["rollout/response_len/clip_frac"] == 0.25
     assert got["rollout/prompt_len/mean"] == 3.0
     assert got["rollout/aborted"] == 1.0
+
+
+def test_lengths_can_be_had_without_rewards():
+    samples = [sample("a", length=2, reward=NAN), sample("b", length=6, reward=NAN)]
+    assert set(length_metrics(samples)) == {name for name in step_metrics(samples, 0) if name.partition("_len")[1]}
+    assert length_metrics([]) == {}
 
 
 def test_staleness_counts_trained_tokens_only():

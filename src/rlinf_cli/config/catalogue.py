@@ -8,12 +8,12 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 
 from rlinf_cli.config.convert import type_name
 from rlinf_cli.config.errors import nearest_key
 from rlinf_cli.config.fields import KeySpec, core_keys, usable_keys
-from rlinf_cli.config.schema import KINDS, SECTIONS
+from rlinf_cli.config.schema import EXPRESSIONS, KINDS, SECTIONS
 from rlinf_cli.config.source import display
 from rlinf_cli.errors import UsageError
 from rlinf_cli.plugins.registry import Plugins
@@ -32,9 +32,19 @@ class Entry:
         return self.spec.key
 
     @property
+    def place(self) -> str:
+        """What the key stands below: `reward`, `log.wandb`; empty for a key of the top level."""
+        return self.key.rpartition(".")[0]
+
+    @property
     def section(self) -> str:
         """Empty for a key of the top level."""
-        return self.key.rpartition(".")[0]
+        return self.place.partition(".")[0]
+
+    @property
+    def among_several(self) -> Entry:
+        """The same key of an extension that is one of several: `reward.format.pattern`."""
+        return replace(self, spec=replace(self.spec, key=f"{self.section}.{self.spec.extension}.{self.spec.field}"))
 
     @property
     def type(self) -> str:
@@ -71,11 +81,15 @@ def catalogue(plugins: Plugins) -> list[Entry]:
 
 
 def _extension_entries(plugins: Plugins) -> Iterator[Entry]:
+    """Extensions that share a configuration dataclass, as variants of one do, share the entries of its keys."""
     homes = {offer.key: info.distribution for info in plugins.plugins for offer in info.provides}
     for section, kind in KINDS.items():
+        found: dict[tuple[str, type, str], tuple[KeySpec, list[str]]] = {}
         for name, extension in plugins.extensions(kind).items():
             for spec in usable_keys(section, extension).values():
-                yield Entry(spec, f"{spec.owner} ({homes[kind, name]})")
+                found.setdefault((spec.key, spec.home, homes[kind, name]), (spec, []))[1].append(name)
+        for (_, _, distribution), (spec, names) in found.items():
+            yield Entry(spec, f"{kind} {', '.join(names)} ({distribution})")
 
 
 @functools.cache
@@ -97,15 +111,20 @@ def _documented(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def matching(prefix: str, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries whose key is the prefix, stands below it or starts with it.
+    """The entries whose key is the prefix, stands below it or starts with it, also as they are written among several.
 
     Raises UsageError with the nearest key when there are none.
     """
-    found = [entry for entry in entries if entry.key.startswith(prefix)]
+    nested = [entry.among_several for entry in entries if entry.spec.extension and entry.section in EXPRESSIONS]
+    found = _starting_with(prefix, entries) or _starting_with(prefix, nested)
     if not found:
-        near = nearest_key(prefix, [*SECTIONS, *(entry.key for entry in entries)])
+        near = nearest_key(prefix, [*SECTIONS, *(entry.key for entry in [*entries, *nested])])
         raise UsageError(f"no key starts with '{prefix}'.{near} See: rlinf config keys")
     return found
+
+
+def _starting_with(prefix: str, entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.key.startswith(prefix)]
 
 
 def markdown_tables(entries: Sequence[Entry]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rlinf_cli.config.errors import nearest_key
+from rlinf_cli.config.expression import Term, check_distinct, terms
 from rlinf_cli.config.fields import KeySpec, core_keys, extension_keys
 from rlinf_cli.config.interpolate import interpolate, is_interpolated
-from rlinf_cli.config.schema import DEFAULT, KINDS, Section
+from rlinf_cli.config.schema import DEFAULT, EXPRESSIONS, KINDS, Part, Section
 from rlinf_cli.config.source import Given
 from rlinf_cli.errors import PluginError, UsageError
 from rlinf_cli.plugins.extension import Extension
@@ -18,9 +19,10 @@ from rlinf_cli.plugins.registry import Plugins
 
 _HINTS: Mapping[str, str] = {
     "model": ". A directory is written with a '/', a hub name as ORG/NAME",
-    "data": ". A file's name ends in .jsonl",
+    "data": ". A file's name ends in .jsonl or .parquet, a hub name is written ORG/NAME",
     "reward": ". A function is written module:function",
 }
+_EXPRESSION_HINT = ". Several are written NAME + WEIGHT*NAME, with blanks around the '+'"
 
 
 @dataclass
@@ -29,9 +31,10 @@ class Choice:
 
     specs: dict[str, KeySpec] = field(default_factory=core_keys)
     """Every key that can be set."""
-    extensions: dict[Section, Extension | None] = field(default_factory=dict)
-    """None where the name is a path, a hub name or a function; a section whose name stands for nothing is missing."""
-    names: dict[Section, str] = field(default_factory=dict)
+    parts: dict[str, tuple[Part, ...]] = field(default_factory=dict)
+    """Section, or `eval` -> what its name stands for, without settings; missing where it stands for nothing."""
+    names: dict[Section, Any] = field(default_factory=dict)
+    """Section -> the text, or list of texts, that names its parts."""
     presets: dict[str, Given] = field(default_factory=dict)
     """Key -> value, of the preset that wins; only keys that can be set."""
     problems: list[str] = field(default_factory=list)
@@ -40,10 +43,14 @@ class Choice:
         """Key -> default, of all keys that have one."""
         return {key: spec.default for key, spec in self.specs.items() if spec.default is not MISSING}
 
+    def places(self) -> dict[str, Part]:
+        """Where parts have keys of their own within a section (`reward.math`) -> the part."""
+        return {part.key: part for section in KINDS for part in self.parts.get(section, ()) if part.key != section}
+
 
 def name_key(section: Section) -> str:
     """The key that chooses the extension of a section."""
-    return "workflow" if section == "workflow" else f"{section}.name"
+    return {"workflow": "workflow", "log": "log.loggers"}.get(section, f"{section}.name")
 
 
 def choose(given: Mapping[str, Given], plugins: Plugins) -> Choice:
@@ -53,35 +60,60 @@ def choose(given: Mapping[str, Given], plugins: Plugins) -> Choice:
     """
     choice = Choice()
     for section in KINDS:
-        one = _chosen_by(section, choice, given)
-        name = _resolved_name(one, choice, given)
-        if name is None:
+        one = _chosen_by(name_key(section), choice, given)
+        name = _resolved(one, choice, given)
+        found = _found(one, section, name, choice, plugins) if _is_name(name, section) else None
+        if found is None:
             continue
-        try:
-            extension = _look_up(section, name, plugins)
-        except UsageError as error:
-            choice.problems.append(f"{one}: {error}")
-            continue
-        choice.extensions[section], choice.names[section] = extension, name
-        if extension is not None:
-            _take(section, extension, choice)
-    _drop_foreign_presets(choice)
+        choice.parts[section], choice.names[section] = found, name
+        for part in found:
+            _take(section, part, choice)
+    _choose_evaluation_data(choice, given, plugins)
+    choice.presets = dict(_settled_presets(choice))
     return choice
 
 
-def _chosen_by(section: Section, choice: Choice, given: Mapping[str, Given]) -> Given:
-    key = name_key(section)
+def _chosen_by(key: str, choice: Choice, given: Mapping[str, Given]) -> Given:
     return given.get(key) or choice.presets.get(key) or Given(key, choice.specs[key].default, DEFAULT)
 
 
-def _resolved_name(one: Given, choice: Choice, given: Mapping[str, Given]) -> str | None:
-    """The name as text; None when it is none, which is told later, with the other values."""
-    value = one.value
-    if is_interpolated(value):
-        values = choice.defaults() | {key: other.value for key, other in given.items()}
-        written = {key: value for key, value in values.items() if is_interpolated(value)}
-        value = interpolate(written, values)[0].get(one.key)
-    return value if isinstance(value, str) else None
+def _found(one: Given, section: Section, name: Any, choice: Choice, plugins: Plugins) -> tuple[Part, ...] | None:
+    """What the name stands for; None, with a problem noted, when that is nothing."""
+    try:
+        return tuple(_parts(section, name, plugins))
+    except UsageError as error:
+        choice.problems.append(f"{one}: {error}")
+        return None
+
+
+def _resolved(one: Given, choice: Choice, given: Mapping[str, Given]) -> Any:
+    """The value without interpolations; None when they cannot be resolved, which is told later."""
+    if not is_interpolated(one.value):
+        return one.value
+    values = choice.defaults() | {key: other.value for key, other in given.items()}
+    written = {key: value for key, value in values.items() if is_interpolated(value)}
+    return interpolate(written, values)[0].get(one.key)
+
+
+def _is_name(value: Any, section: Section) -> bool:
+    if section == "log":
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return isinstance(value, str)
+
+
+def _parts(section: Section, value: Any, plugins: Plugins) -> Iterator[Part]:
+    found = _terms(section, value)
+    shares = section == "log" or len(found) > 1
+    for term in found:
+        yield Part(term.name, term.weight, _look_up(section, term.name, plugins),
+                   key=f"{section}.{term.name}" if shares else section)
+
+
+def _terms(section: Section, value: Any) -> list[Term]:
+    if section == "log":
+        check_distinct(value)
+        return [Term(name) for name in value]
+    return terms(value) if section in EXPRESSIONS else [Term(value)]
 
 
 def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
@@ -91,7 +123,8 @@ def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
     try:
         return plugins.get(KINDS[section], name.partition(":")[0] if section == "model" else name)
     except UsageError as error:
-        raise UsageError(f"{error}{_HINTS.get(section, '')}") from error
+        is_joined = section in EXPRESSIONS and ("+" in name or "*" in name)
+        raise UsageError(f"{error}{_EXPRESSION_HINT if is_joined else _HINTS.get(section, '')}") from error
 
 
 def _is_elsewhere(section: Section, name: str) -> bool:
@@ -100,11 +133,15 @@ def _is_elsewhere(section: Section, name: str) -> bool:
     return (section == "data" and ("/" in name or "." in name)) or (section == "reward" and ":" in name)
 
 
-def _take(section: Section, extension: Extension, choice: Choice) -> None:
-    choice.specs |= extension_keys(section, extension)
+def _take(section: Section, part: Part, choice: Choice) -> None:
+    extension = part.extension
+    if extension is None:
+        return
+    choice.specs |= extension_keys(section, extension, part.key)
     origin = f"the preset of {KINDS[section]} {extension.name}"
-    for key, value in extension.preset.items():
-        if key in map(name_key, choice.extensions):
+    for written, value in extension.preset.items():
+        key = _own_key(written, section, part, choice)
+        if key in map(name_key, (known for known in KINDS if known in choice.parts)):
             raise PluginError(f"{origin} sets '{key}', which is chosen before it applies")
         home = key.partition(".")[0]
         if key not in choice.specs and (home not in KINDS or home == section):
@@ -112,6 +149,30 @@ def _take(section: Section, extension: Extension, choice: Choice) -> None:
         choice.presets[key] = Given(key, value, origin)
 
 
-def _drop_foreign_presets(choice: Choice) -> None:
-    # a model's preset may know the keys of a trainer, or an engine, that is not in use
-    choice.presets = {key: preset for key, preset in choice.presets.items() if key in choice.specs}
+def _own_key(key: str, section: Section, part: Part, choice: Choice) -> str:
+    """The key in the place of the part, if it is one of its own there."""
+    own = f"{part.key}.{key.removeprefix(f'{section}.')}" if key.startswith(f"{section}.") else key
+    return own if own in choice.specs else key
+
+
+def _choose_evaluation_data(choice: Choice, given: Mapping[str, Given], plugins: Plugins) -> None:
+    """What `eval.data` names: its keys are those of the same name in `data.name`, where there is one."""
+    one = _chosen_by("eval.data", choice, given)
+    name = _resolved(one, choice, given)
+    if not name or not _is_name(name, "data"):
+        return
+    homes = {part.name: part.key for part in choice.parts.get("data", ())}
+    found = _found(one, "data", name, choice, plugins) or ()
+    choice.parts["eval"] = tuple(replace(part, key=homes.get(part.name, one.key)) for part in found)
+
+
+def _settled_presets(choice: Choice) -> Iterator[tuple[str, Given]]:
+    """The presets that apply. One for an extension that is not in use does not (a model's may know the keys of a
+    trainer that is not chosen); one for an extension beside others reaches it when no other has that key."""
+    for key, preset in choice.presets.items():
+        section, _, name = key.partition(".")
+        nested = [f"{part.key}.{name}" for part in choice.parts.get(section, ()) if f"{part.key}.{name}" in choice.specs]
+        if key in choice.specs:
+            yield key, preset
+        elif len(nested) == 1:
+            yield nested[0], replace(preset, key=nested[0])

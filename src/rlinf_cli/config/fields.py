@@ -22,10 +22,12 @@ class KeySpec:
     rule: Rule
     home: type
     owner: str = "core"
+    extension: str = ""
+    """Name of the extension that declares it; empty for a key of the core."""
 
     @property
     def field(self) -> str:
-        """The key without its section."""
+        """The key without its place."""
         return self.key.rpartition(".")[2]
 
     def read(self, value: Any) -> Any:
@@ -38,33 +40,38 @@ class KeySpec:
 
 def core_keys() -> dict[str, KeySpec]:
     """Every key of the core."""
-    specs = [spec for spec in _keys_of(RunConfig, "", "core") if spec.key in TOP_LEVEL]
+    specs = [spec for spec in _keys_of(RunConfig, "") if spec.key in TOP_LEVEL]
     for section, home in SECTIONS.items():
-        specs += _keys_of(home, f"{section}.", "core")
+        specs += _keys_of(home, f"{section}.")
     return {spec.key: spec for spec in specs}
 
 
-def extension_keys(section: Section, extension: Extension) -> dict[str, KeySpec]:
-    """The keys that an extension adds to its section.
+def extension_keys(section: Section, extension: Extension, place: str = "") -> dict[str, KeySpec]:
+    """The keys that an extension adds to its section, at `place` (`reward.math`) or at the usual one.
 
     Raises PluginError when its configuration cannot be imported, or a key collides with one of the core.
     """
     home = config_class(section, extension)
     if home is None:
         return {}
-    owner = f"{KINDS[section]} {extension.name}"
-    taken = {f.name for f in fields(SECTIONS[section])}
-    for f in fields(home):
-        if f.name in taken:
-            raise PluginError(f"{owner}: its key '{section}.{f.name}' ({extension.config}) is a key of the core: "
+    owner, place = f"{KINDS[section]} {extension.name}", place or usual_place(section, extension)
+    taken = {f"{section}.{f.name}" for f in fields(SECTIONS[section])}
+    for what, key in (("name", place), *(("key", f"{place}.{f.name}") for f in fields(home))):
+        if key in taken:
+            raise PluginError(f"{owner}: its {what} '{key}' ({extension.config}) is a key of the core: "
                               f"its author must rename it")
-    return {spec.key: spec for spec in _keys_of(home, f"{section}.", owner)}
+    return {spec.key: spec for spec in _keys_of(home, f"{place}.", owner, extension.name)}
 
 
-def usable_keys(section: Section, extension: Extension) -> dict[str, KeySpec]:
+def usual_place(section: Section, extension: Extension) -> str:
+    """Where the keys of an extension stand: a logger's under its name, since there may always be several."""
+    return f"{section}.{extension.name}" if section == "log" else section
+
+
+def usable_keys(section: Section, extension: Extension, place: str = "") -> dict[str, KeySpec]:
     """The same, for extensions that nobody chose: a broken one has no keys; it is told when it is chosen."""
     try:
-        return extension_keys(section, extension)
+        return extension_keys(section, extension, place)
     except PluginError:
         return {}
 
@@ -77,17 +84,17 @@ def config_class(section: Section, extension: Extension) -> type | None:
     return home
 
 
-def _keys_of(home: type, prefix: str, owner: str) -> list[KeySpec]:
+def _keys_of(home: type, prefix: str, owner: str = "core", extension: str = "") -> list[KeySpec]:
     hints = get_type_hints(home)
-    return [_key_spec(f, hints, home, prefix, owner) for f in fields(home) if f.init]
+    return [_key_spec(f, hints, home, prefix, owner, extension) for f in fields(home) if f.init]
 
 
-def _key_spec(f: Field[Any], hints: Mapping[str, Any], home: type, prefix: str, owner: str) -> KeySpec:
+def _key_spec(f: Field[Any], hints: Mapping[str, Any], home: type, prefix: str, owner: str, extension: str) -> KeySpec:
     annotation = hints[f.name]
-    if owner != "core":
+    if extension:
         _check_type(annotation, f"{owner}: {prefix}{f.name}")
     default = f.default if f.default_factory is MISSING else f.default_factory()
-    return KeySpec(f"{prefix}{f.name}", annotation, default, f.metadata.get("rule", Rule()), home, owner)
+    return KeySpec(f"{prefix}{f.name}", annotation, default, f.metadata.get("rule", Rule()), home, owner, extension)
 
 
 def _check_type(annotation: Any, what: str) -> None:

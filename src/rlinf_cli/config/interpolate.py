@@ -70,9 +70,13 @@ def _resolved(tree: Any, key: str, failures: dict[str, str], known: Mapping[str,
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree of dotted keys; what stands below a single value is no key, and left out."""
     tree: dict[str, Any] = {}
-    for name, value in values.items():
-        section, _, last = name.rpartition(".")
-        place = tree.setdefault(section, {}) if section else tree
-        place[last] = value
+    for name in sorted(values, key=lambda name: name.count(".")):
+        *path, last = name.split(".")
+        place: Any = tree
+        for step in path:
+            place = place.setdefault(step, {}) if isinstance(place, dict) else None
+        if isinstance(place, dict):
+            place[last] = values[name]
     return tree

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from rlinf_cli.config.catalogue import Entry
-from rlinf_cli.config.schema import SECTIONS, Rule
+from rlinf_cli.config.schema import EXPRESSIONS, SECTIONS, Rule
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _INTERPOLATION = {"$ref": "#/$defs/interpolation"}
 
 
-def json_schema(entries: Iterable[Entry]) -> dict[str, Any]:
+def json_schema(entries: Sequence[Entry]) -> dict[str, Any]:
     """A JSON Schema (2020-12) of a CONFIG file. Where several extensions declare one key, any of them may be meant."""
     properties: dict[str, Any] = {}
     for section, home in SECTIONS.items():
-        properties[section] = {"type": ["object", "null"], "description": home.__doc__, "additionalProperties": False,
-                               "properties": {}}
-    for entry in entries:
-        place = properties[entry.section]["properties"] if entry.section else properties
-        name, described = entry.spec.field, _described(entry)
-        place[name] = {"anyOf": [place[name], described]} if name in place else described
+        properties[section] = _mapping({}, home.__doc__)
+    for entry in (entry for entry in entries if "." not in entry.place):
+        _add(properties[entry.section]["properties"] if entry.section else properties, entry.spec.field, _described(entry))
+    for place, members in itertools.groupby(sorted(_nested(entries), key=_place), key=_place):
+        section, _, name = place.partition(".")
+        keys: dict[str, Any] = {}
+        for entry in members:
+            _add(keys, entry.spec.field, _described(entry))
+        _add(properties[section]["properties"], name, _mapping(keys))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of rlinf",
@@ -34,6 +38,28 @@ def json_schema(entries: Iterable[Entry]) -> dict[str, Any]:
         "patternProperties": {r"\.": {"description": "A dotted key, as in `rollout.prompts: 16`."}},
         "$defs": {"interpolation": {"type": "string", "pattern": r"\$\{"}},
     }
+
+
+def _nested(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Entries of extensions that may be one of several, as they are written then."""
+    for entry in entries:
+        if "." in entry.place:
+            yield entry
+        elif entry.spec.extension and entry.section in EXPRESSIONS:
+            yield entry.among_several
+
+
+def _place(entry: Entry) -> str:
+    return entry.place
+
+
+def _mapping(properties: dict[str, Any], description: str | None = None) -> dict[str, Any]:
+    return {"type": ["object", "null"], **({"description": description} if description else {}),
+            "additionalProperties": False, "properties": properties}
+
+
+def _add(place: dict[str, Any], name: str, described: dict[str, Any]) -> None:
+    place[name] = {"anyOf": [place[name], described]} if name in place else described
 
 
 def _described(entry: Entry) -> dict[str, Any]:

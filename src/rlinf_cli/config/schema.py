@@ -13,10 +13,12 @@ Section = Literal["algorithm", "workflow", "engine", "trainer", "data", "model",
 
 KINDS: Mapping[Section, str] = {
     "algorithm": "algorithm", "workflow": "workflow", "engine": "engine", "trainer": "trainer", "data": "dataset",
-    "model": "model", "reward": "reward",
+    "model": "model", "reward": "reward", "log": "logger",
 }
 """What a user chooses by name -> the kind of extension that it is, in the order in which presets apply."""
 
+EXPRESSIONS: frozenset[Section] = frozenset({"data", "reward"})
+"""Sections whose name may be several with weights: `math + 0.2*format`."""
 
 DEFAULT = "the default"
 """Origin of a value that nobody gave."""
@@ -173,8 +175,14 @@ class RolloutConfig:
     """Draw from the likeliest tokens that together have this probability; 1: from all."""
     min_p: float = key(0.0, ge=0, lt=1)
     """Draw from tokens at least this likely relative to the likeliest; 0: from all."""
-    stop: list[str] = field(default_factory=list)
+    stop: list[str] = key([], pattern=r"(?s:.+)", form="texts that are not empty")  # noqa: RUF009
     """Strings that end a response."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether tokens are drawn from a part of the distribution only: the engine's log-probabilities are then of
+        another one than the trainer's."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
 
 @dataclass(frozen=True)
@@ -201,7 +209,7 @@ class CheckpointConfig:
     """Steps between checkpoints; 0: only at the end."""
     keep_last: int = key(2, ge=1)
     """Checkpoints that are kept."""
-    best: str = ""
+    best: str = key("", pattern=r"(-?[^\s/-][^\s/]*(/[^\s/]+)+)?", form="a metric as GROUP/NAME, or -GROUP/NAME")
     """Metric whose best checkpoint is kept too, e.g. `reward/mean`, or `-` before it where less is better; empty: none."""
 
 
@@ -231,15 +239,33 @@ class LogConfig:
 
     samples: int = key(4, ge=0)
     """Samples of each step that are written to samples.jsonl."""
+    trace: int = key(100, ge=0)
+    """Steps that trace.json holds, the latest; 0: it is not written."""
     loggers: list[str] = field(default_factory=list)
     """Trackers that get the metrics too: tensorboard, wandb, trackio, or a plugin's. Their keys are `log.NAME.KEY`."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of what a section names: of `reward.name=math + 0.2*format` there are two, of `algorithm.name=grpo` one."""
+
+    name: str
+    """As it is written, without the weight: `math`, `my.py:score`, `a.jsonl`, `openai/gsm8k`."""
+    weight: float = 1.0
+    extension: Extension | None = None
+    """None when the name is a path, a hub name or `module:function`."""
+    settings: Any = None
+    """Instance of the extension's configuration dataclass; None when it has none."""
+    key: str = ""
+    """Where its keys stand: `reward`, `reward.math`, `log.wandb`."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """The resolved configuration of a run: frozen, picklable, sections as attributes (`config.rollout.prompts`).
 
-    The keys that a chosen extension adds to a section are in `settings(section)`.
+    The keys that a chosen extension adds to a section are in `settings(section)`, or in `parts(section)` where a section
+    may name several.
     """
 
     name: str = key("", pattern=r"(\w[\w.+-]*)?", form="letters, digits and . _ + - only")
@@ -266,40 +292,52 @@ class RunConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     log: LogConfig = field(default_factory=LogConfig)
-    extensions: Mapping[Section, Extension] = field(default_factory=dict, repr=False)
-    """Section -> the extension that its name chose."""
-    plugin_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Section -> instance of the extension's configuration dataclass."""
+    chosen: Mapping[str, tuple[Part, ...]] = field(default_factory=dict, repr=False)
+    """Section, or `eval` -> what its name stands for; see `parts`."""
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Key -> where its value came from."""
 
+    def parts(self, section: Section | Literal["eval"]) -> tuple[Part, ...]:
+        """What a section names, in the order in which it is written; of `eval`, what `eval.data` names (none: empty)."""
+        return self.chosen.get(section, ())
+
     def extension(self, section: Section) -> Extension | None:
-        """The extension chosen for a section; None when the name is a path, a hub name or `module:function`."""
-        return self.extensions.get(section)
+        """The extension chosen for a section; None when the name is a path, a hub name or `module:function`, and when
+        the section names several parts."""
+        part = self._only(section)
+        return None if part is None else part.extension
 
     def settings(self, section: Section) -> Any:
-        """Instance of the chosen extension's configuration dataclass; None when there is none."""
-        return self.plugin_settings.get(section)
+        """Instance of the chosen extension's configuration dataclass; None when there is none, or there are several."""
+        part = self._only(section)
+        return None if part is None else part.settings
+
+    def _only(self, section: Section) -> Part | None:
+        parts = self.parts(section)
+        return parts[0] if [part.key for part in parts] == [section] else None
 
     def origin(self, name: str) -> str:
         """Where the value of a key came from, in words."""
         return self.origins.get(name, DEFAULT)
 
     def items(self) -> Iterator[tuple[str, str, Any]]:
-        """(section, name, value) of every key: top-level keys first (section ''), an extension's after the core's."""
+        """(place, name, value) of every key: top-level keys first (place ''), then section by section the core's
+        (place `reward`) and the extensions' (`reward`, or `reward.math` where there are several)."""
         for name in TOP_LEVEL:
             yield "", name, getattr(self, name)
         for section in SECTIONS:
-            for part in (getattr(self, section), self.plugin_settings.get(section)):
-                for f in fields(part) if part is not None else ():
-                    yield section, f.name, getattr(part, f.name)
+            yield from _values(section, getattr(self, section))
+            for part in self.chosen.get(section, ()) if section in KINDS else ():
+                yield from _values(part.key, part.settings)
 
     def to_dict(self) -> dict[str, Any]:
         """Every key with its value, a mapping a section."""
         document: dict[str, Any] = {}
-        for section, name, value in self.items():
-            place = document.setdefault(section, {}) if section else document
-            place[name] = list(value) if isinstance(value, tuple) else value
+        for place, name, value in self.items():
+            mapping = document
+            for step in place.split(".", 1) if place else ():
+                mapping = mapping.setdefault(step, {})
+            mapping[name] = list(value) if isinstance(value, tuple) else value
         return document
 
     def to_yaml(self, origins: bool = False) -> str:
@@ -309,6 +347,11 @@ class RunConfig:
         return to_yaml(self, origins)
 
 
+def _values(place: str, settings: Any) -> Iterator[tuple[str, str, Any]]:
+    for f in fields(settings) if settings is not None else ():
+        yield place, f.name, getattr(settings, f.name)
+
+
 SECTIONS: Mapping[str, type] = {
     "cluster": ClusterConfig, "model": ModelConfig, "data": DataConfig, "reward": RewardConfig,
     "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig, "trainer": TrainerConfig,
@@ -316,7 +359,7 @@ SECTIONS: Mapping[str, type] = {
 }
 """Sections in the order in which they are shown."""
 
-_NOT_KEYS = {*SECTIONS, "extensions", "plugin_settings", "origins"}
+_NOT_KEYS = {*SECTIONS, "chosen", "origins"}
 TOP_LEVEL = tuple(f.name for f in fields(RunConfig) if f.name not in _NOT_KEYS)
 """Keys that stand in no section."""
 

@@ -46,7 +46,8 @@ class Given:
 def display(value: Any) -> str:
     """The value as a user would write it."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(display, value))}]"
+        elements = (display(element) or '""' for element in value)
+        return f"[{', '.join(elements)}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

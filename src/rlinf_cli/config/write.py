@@ -14,12 +14,13 @@ from rlinf_cli.config.schema import RunConfig
 def to_yaml(config: RunConfig, origins: bool = False) -> str:
     """One line a key; with `origins` each ends in a comment that says where the value came from."""
     lines, current = [], ""
-    for section, name, value in config.items():
-        if section != current:
-            lines.append(f"{section}:")
-            current = section
-        line = f"{'  ' if section else ''}{name}: {inline(value)}"
-        comment = f"  # {config.origin(f'{section}.{name}' if section else name)}"
+    for place, name, value in config.items():
+        indent = "  " * (place.count(".") + 1 if place else 0)
+        if place != current:
+            lines.append(f"{indent[2:]}{inline(place.partition('.')[2] or place)}:")
+            current = place
+        line = f"{indent}{name}: {inline(value)}"
+        comment = f"  # {config.origin(f'{place}.{name}' if place else name)}"
         lines.append(line + comment if origins else line)
     return "\n".join(lines) + "\n"
 

@@ -20,11 +20,14 @@ class RunInfo:
     """Steps trained so far: more than 0 when a run is resumed. What a tracker has of later steps no longer counts."""
     tracker_id: str = ""
     """What `tracker_id` of the logger was in the attempt before; empty at the first."""
+    logged: int = -1
+    """The last step that the logger got in attempts before: more than `step` when the run goes back to a checkpoint;
+    -1: none."""
 
 
 class Logger(Protocol):
     """Target of a logger extension, built as `Logger(config, run)` in the driver's process. What it raises is reported
-    once and ends this logger, not the run."""
+    once and ends this logger, not the run. A text `place`, if it has one, tells the user where to look."""
 
     tracker_id: str
     """The tracker's own identity of the run, kept with the run so that a resume goes on in it."""

@@ -9,6 +9,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class ChosenLogger:
+    """One of `log.loggers`."""
+
+    name: str
+    open: Callable[[Any], Any]
+    """From a `rlinf_cli.api.RunInfo` to the `rlinf_cli.api.Logger`; imports what it needs when it is called."""
+
+
+@dataclass(frozen=True)
 class RunStart:
     """For `on_run_start`."""
 
@@ -21,6 +30,9 @@ class RunStart:
     """Steps trained so far: more than 0 when a run is resumed."""
     steps: int
     """Steps that the run is to have."""
+    logs: Path
+    """Directory for the logs of this attempt."""
+    loggers: Sequence[ChosenLogger]
     message: Callable[[str], None] = field(repr=False)
     """Shows the user a line."""
 
@@ -30,7 +42,7 @@ class StepEnd:
     """For `on_step_end`."""
 
     step: int
-    """Counted from 1."""
+    """Counted from 1; 0 is the evaluation before the first step, which has no other metrics than its own."""
     metrics: Mapping[str, float]
     samples: Sequence[Any]
     """The samples that are written down (`log.samples`), as `rlinf_cli.api.Sample`."""

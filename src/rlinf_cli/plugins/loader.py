@@ -70,7 +70,7 @@ class _Record:
 
     hooks: list[str] = field(default_factory=list)
     offers: list[Offer] = field(default_factory=list)
-    lifecycle: dict[str, Callable[..., None]] = field(default_factory=dict)
+    lifecycle: dict[str, tuple[Callable[..., None], ...]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     traceback: str = ""
 
@@ -130,7 +130,7 @@ def _call(entry: EntryPoint, implementation: Implementation, record: _Record) ->
     hook, start = implementation.hook, time.perf_counter()
     record.hooks.append(hook)
     if hook not in _KIND_OF_HOOK:
-        record.lifecycle[hook] = implementation.function
+        record.lifecycle[hook] = (*record.lifecycle.get(hook, ()), implementation.function)
         return
     with record.isolated(f"{hook}: "):
         extensions = checked(implementation.function())

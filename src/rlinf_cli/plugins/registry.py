@@ -48,8 +48,8 @@ class PluginInfo:
     state: State = "ok"
     problem: str = ""
     traceback: str = field(default="", repr=False)
-    lifecycle: Mapping[str, Callable[..., None]] = field(default_factory=dict, repr=False, compare=False)
-    """Lifecycle hook -> the plugin's function for it."""
+    lifecycle: Mapping[str, tuple[Callable[..., None], ...]] = field(default_factory=dict, repr=False, compare=False)
+    """Lifecycle hook -> the plugin's functions for it."""
 
     @property
     def origin(self) -> str:
@@ -97,6 +97,11 @@ class Plugins:
         offers = [offer for info in self.plugins if info.state != "failed" for offer in info.provides]
         usable = [offer.extension for offer in offers if offer.kind == kind and offer.state in ("ok", "needs")]
         return {extension.name: extension for extension in sorted(usable, key=lambda extension: extension.name)}
+
+    def lifecycle(self, hook: str) -> list[tuple[PluginInfo, Callable[..., None]]]:
+        """The functions of a lifecycle hook with their plugins, in a fixed order: those of rlinf-cli first, then by name."""
+        infos = [info for info in self.plugins if info.state != "failed"]
+        return [(info, function) for info in infos for function in info.lifecycle.get(hook, ())]
 
     def info(self, name: str) -> PluginInfo:
         """The plugin of that name; `UsageError` when there is none."""

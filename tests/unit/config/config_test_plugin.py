@@ -51,6 +51,27 @@ class Judge:
 
 
 @dataclass(frozen=True)
+class Format:
+    pattern: str = ".*"
+    """What the response must match."""
+    again: int = key(0, ge=0)
+
+    def problems(self):
+        if self.pattern == "(":
+            yield f"reward.pattern={self.pattern} is no regular expression: reward.timeout_s does not matter"
+
+    def problems_with(self, config):
+        if self.again > config.rollout.group_size:
+            yield f"reward.again={self.again} with rollout.group_size {config.rollout.group_size} is too often"
+
+
+@dataclass(frozen=True)
+class Board:
+    project: str = ""
+    """Where the run appears."""
+
+
+@dataclass(frozen=True)
 class Colliding:
     epochs: int = 3
 

@@ -76,7 +76,7 @@ class TestMistakes:
         (["trainer.learning_rate=0.1"],
          "unknown key 'trainer.learning_rate' (from the command line). See: rlinf config keys trainer"),
         (["algorithm.name=gpro"], "algorithm.name=gpro (from the command line): unknown algorithm 'gpro'. Did you mean "
-                                  "'grpo'? Available: grpo. See: rlinf plugins"),
+                                  "'grpo'? Available: dapo, dr-grpo, grpo, gspo, reinforce++, rloo, sft. See: rlinf plugins"),
     ])
     def test_one_clear_sentence(self, built_in, arguments, sentence):
         with pytest.raises(ConfigError) as caught:
@@ -107,7 +107,7 @@ class TestDocumentation:
 
     def test_the_yaml_examples_resolve(self, built_in, tmp_path):
         examples = re.findall(r"^```yaml\n(.*?)```", DOCUMENT, re.MULTILINE | re.DOTALL)
-        assert len(examples) == 2
+        assert len(examples) == 3
         for text in examples:
             (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
             resolve([tmp_path / "run.yaml"], [], {}, built_in)

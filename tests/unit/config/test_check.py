@@ -40,6 +40,35 @@ def test_the_plugins_rules_are_asked(config):
     check(config("rollout.group_size=1", "algorithm.name=sft"))
 
 
+def test_several_greedy_responses_would_all_be_one(config):
+    assert told(config("eval.k=4")) == [
+        "eval.k=4 (from the command line): with eval.temperature 0 all responses to a prompt are the same: give "
+        "eval.temperature a value above 0, or eval.k=1"]
+    check(config("eval.k=4", "eval.temperature=0.7"))
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["checkpoint.best=reward/mean"], ["with checkpoint.every 0 there is only the last checkpoint"]),
+    (["checkpoint.best=eval/digits/mean@1", "checkpoint.every=2"], ["with eval.every 0 nothing is evaluated"]),
+    (["checkpoint.best=-eval/x/length"], ["checkpoint.every=STEPS", "eval.every=STEPS"]),
+])
+def test_the_best_checkpoint_must_be_measured_and_written(config, arguments, words):
+    lines = told(config(*arguments))
+    assert len(lines) == len(words)
+    assert all(word in line and line.startswith(f"{arguments[0]} (from") for word, line in zip(words, lines))
+
+
+@pytest.mark.parametrize("metric", ["", "reward/mean", "-actor/kl", "eval/a.jsonl/pass@8", "reward/my.py:score/mean"])
+def test_the_best_checkpoint_is_that_of_a_metric(config, metric):
+    check(config(f"checkpoint.best={metric}", "checkpoint.every=2", "eval.every=2"))
+
+
+@pytest.mark.parametrize("metric", ["reward", "--reward/mean", "reward/", "/mean", "reward mean", "- reward/mean"])
+def test_what_is_no_metric_is_refused(problems, metric):
+    assert problems(f"checkpoint.best={metric}") == [
+        f"checkpoint.best={metric} (from the command line): must be a metric as GROUP/NAME, or -GROUP/NAME"]
+
+
 def test_all_problems_are_told_at_once(config):
     found = config("rollout.prompts=3", "rollout.group_size=1", "algorithm.minibatches=2", "algorithm.clip_high=0.1")
     assert [line.partition("=")[0] for line in told(found)] == [

@@ -23,8 +23,9 @@ def test_every_key_of_the_specification_has_its_default(config):
         "name": "", "seed": 0, "steps": 100, "workflow": "reasoning", "placement": "temporal", "runs_dir": "runs",
         "cluster": {"devices": "auto", "address": "", "start_timeout_s": 300.0, "call_timeout_s": 3600.0},
         "model": {"name": "./m"},
-        "data": {"name": "sums", "prompt_key": "", "answer_key": "", "shuffle": True},
-        "reward": {"name": "exact"},
+        "data": {"name": "sums", "prompt_key": "", "answer_key": "", "target_key": "", "split": "train", "system_prompt": "",
+                 "overlong": "drop", "shuffle": True},
+        "reward": {"name": "exact", "timeout_s": 10.0, "processes": 1},
         "algorithm": {"name": "grpo", "epochs": 1, "minibatches": 1, "clip_low": 0.2, "clip_high": 0.28,
                       "aggregation": "token-mean"},
         "rollout": {"prompts": 16, "group_size": 8, "max_prompt_tokens": 1024, "max_new_tokens": 256,
@@ -32,8 +33,9 @@ def test_every_key_of_the_specification_has_its_default(config):
         "engine": {"name": "torch", "slots": 32},
         "trainer": {"name": "torch", "lr": 1e-6, "betas": [0.9, 0.999], "micro_batch_tokens": 4096,
                     "train_layers": None, "schedule": "constant", "frozen": []},
-        "checkpoint": {"every": 0, "keep_last": 2},
-        "log": {"samples": 4},
+        "checkpoint": {"every": 0, "keep_last": 2, "best": ""},
+        "eval": {"every": 0, "data": "", "prompts": 128, "k": 1, "temperature": 0.0, "max_new_tokens": 0, "success": 1.0},
+        "log": {"samples": 4, "loggers": []},
     }
 
 
@@ -163,7 +165,7 @@ class TestBrokenPlugins:
         ({"rollout.promts": 1}, "the preset of algorithm odd sets 'rollout.promts', which is no key."
                                 " Did you mean 'rollout.prompts'?"),
         ({"algorithm.clip": 1}, "sets 'algorithm.clip', which is no key"),
-        ({"workflow": "x"}, "sets 'workflow', which is chosen before it applies"),
+        ({"algorithm.name": "x"}, "sets 'algorithm.name', which is chosen before it applies"),
         ({"rollout.prompts": 0}, "rollout.prompts=0 (from the preset of algorithm odd): must be at least 1"),
         ({"rollout.prompts": "many"}, "rollout.prompts=many (from the preset of algorithm odd): an integer is needed"),
     ])
@@ -193,6 +195,7 @@ class TestValues:
         ("rollout.top_p=1.5", "rollout.top_p=1.5 (from the command line): must be more than 0 and at most 1"),
         ("data.shuffle=maybe", "data.shuffle=maybe (from the command line): true or false is needed"),
         ("rollout.stop=END", "rollout.stop=END (from the command line): a list of texts, as in [a, b], is needed"),
+        ("rollout.stop=[END, '']", 'rollout.stop=[END, ""] (from the command line): must be texts that are not empty'),
         ("trainer.betas=[0.9]",
          "trainer.betas=[0.9] (from the command line): a list of 2 values (a number, a number) is needed, there are 1"),
         ("trainer.betas=[0.9, 1]",
@@ -304,7 +307,8 @@ class TestProblems:
     def test_an_unknown_name_says_what_else_it_can_be(self, problems):
         assert problems("model.name=qwen")[0].endswith("A directory is written with a '/', a hub name as ORG/NAME")
         assert problems("reward.name=polite")[0].endswith("A function is written module:function")
-        assert problems("data.name=gsm8k")[0].endswith("A file's name ends in .jsonl")
+        assert problems("data.name=gsm8k")[0].endswith(
+            "A file's name ends in .jsonl or .parquet, a hub name is written ORG/NAME")
 
     def test_keys_of_a_section_whose_name_is_unknown_are_not_judged(self, problems):
         (line,) = problems("algorithm.name=gpro", "algorithm.whatever=1")

@@ -72,7 +72,7 @@ class TestRunConfig:
         assert len(seen) == len(set(seen)) == len(TOP_LEVEL) + sum(len(fields(home)) for home in SECTIONS.values())
 
     def test_sections_of_the_class_are_those_of_the_table(self):
-        assert set(SECTIONS) | set(TOP_LEVEL) | {"extensions", "plugin_settings", "origins"} == {
+        assert set(SECTIONS) | set(TOP_LEVEL) | {"chosen", "origins"} == {
             f.name for f in fields(RunConfig)}
         assert all(isinstance(getattr(RunConfig(), section), home) for section, home in SECTIONS.items())
 

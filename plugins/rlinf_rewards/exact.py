@@ -18,6 +18,8 @@ _NUMBER = re.compile(r"(?:(?<![\w)\]])-)?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])
 class Exact:
     """Compares the response with the row's answer."""
 
+    isolated = False
+
     def __init__(self, config: ExactConfig) -> None:
         self.config = config
 

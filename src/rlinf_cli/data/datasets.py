@@ -1,4 +1,4 @@
-"""From `data.name` to a data set: a file, or what a plugin registered."""
+"""From a part of `data.name` to a data set: a file, what a plugin registered, or a name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -6,32 +6,71 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlinf_cli.data.jsonl import JsonlDataset
-from rlinf_cli.data.rows import Dataset
+from rlinf_cli.config.schema import Part
+from rlinf_cli.data.digest import text_digest
+from rlinf_cli.data.files import ENDINGS, check_file, open_file
+from rlinf_cli.data.hub import Deferred, is_hub_name, is_saved, open_saved
+from rlinf_cli.data.layouts import RECOGNISED, Reading
+from rlinf_cli.data.rows import Dataset, OpenDataset, Row
 from rlinf_cli.errors import UsageError, did_you_mean
-from rlinf_cli.plugins.extension import Extension
+
+_OTHER_FILES = (".csv", ".tsv", ".json", ".txt", ".gz", ".zst", ".zip", ".arrow")
+"""Endings that no name on the hub is taken to have."""
+
+_IDENTIFYING = 32
+"""Rows that tell one version of a plugin's data set from another."""
 
 
-def open_dataset(name: str, seed: int, prompt_key: str = "", answer_key: str = "", extension: Extension | None = None,
-                 config: Any = None, known: Iterable[str] = ()) -> Dataset:
-    """The data set that `data.name` names, ready for use. Raises UsageError when it cannot be.
+class PluginDataset:
+    """A plugin's data set under the name, settings and seed that it was made with."""
 
-    `extension`: the registered data set of that name, if there is one, with `config`, an instance of its dataclass;
-    without one, `name` is a file. `known`: names of all registered data sets, for advice.
+    def __init__(self, name: str, settings: Any, seed: int, dataset: Dataset) -> None:
+        self.name, self._made_with, self._dataset = name, f"{settings} {seed}", dataset
+
+    @property
+    def size(self) -> int | None:
+        return self._dataset.size
+
+    def row(self, index: int) -> Row:
+        return self._dataset.row(index)
+
+    def where(self, index: int) -> str:
+        return f"{self.name}, row {index}"
+
+    def fingerprint(self) -> str:
+        shown = _IDENTIFYING if self.size is None else min(self.size, _IDENTIFYING)
+        rows = [repr(self.row(index)) for index in range(shown)]
+        return text_digest([self.name, self._made_with, str(self.size), *rows])
+
+
+def open_dataset(part: Part, seed: int, reading: Reading = RECOGNISED, known: Iterable[str] = (),
+                 option: str = "data.name") -> OpenDataset:
+    """The data set that a part of `data.name` names, its rows checked; one of the hub is looked up when it is first used.
+
+    `seed` decides the rows of a generator. `known`: names of all registered data sets, for advice. `option`: the key that
+    names it. Raises UsageError when it cannot be used, PluginError when a package is missing that reads it.
     """
-    if extension is None:
-        return _open_file(name, prompt_key, answer_key, known)
-    if prompt_key or answer_key:
-        option = "data.prompt_key" if prompt_key else "data.answer_key"
-        raise UsageError(f"{option} names a column of a file, but data.name={name} is a generator; leave it out")
-    dataset: Dataset = extension.load()(config, seed)
-    return dataset
-
-
-def _open_file(name: str, prompt_key: str, answer_key: str, known: Iterable[str]) -> Dataset:
-    plain = not Path(name).suffix and Path(name).name == name
-    if plain and not Path(name).exists():
+    if part.extension is not None:
+        return PluginDataset(part.name, part.settings, seed, part.extension.load()(part.settings, seed))
+    path = Path(part.name).expanduser()
+    if path.is_dir() and is_saved(path):
+        return open_saved(path, reading)
+    if path.exists() or path.suffix.lower() in (*ENDINGS, *_OTHER_FILES):
+        return open_file(path, reading)
+    if path.name == part.name and not path.suffix:
         names = sorted(known)
-        raise UsageError(f"data.name={name} is neither a file nor a known data set ({', '.join(names)})"
-                         f"{did_you_mean(name, names)}")
-    return JsonlDataset(name, prompt_key, answer_key)
+        raise UsageError(f"{option}={part.name} is neither a file nor a known data set ({', '.join(names)})"
+                         f"{did_you_mean(part.name, names)}")
+    if not is_hub_name(part.name) or _is_near(path):
+        check_file(path)
+    return Deferred(part.name, reading)
+
+
+def held_out(seed: int) -> int:
+    """The seed of a generator's rows for evaluation: that of no training run."""
+    return -1 - seed
+
+
+def _is_near(path: Path) -> bool:
+    """Whether a directory beside it has something of nearly that name."""
+    return path.parent.is_dir() and bool(did_you_mean(path.name, (entry.name for entry in path.parent.iterdir())))

@@ -1,11 +1,11 @@
-"""The layouts of a data file: which columns hold the prompt and the answer, and how they are written."""
+"""The layouts of a data file: which columns hold prompt, answer and target, and how they are written."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlinf_cli.data.rows import Row
@@ -25,8 +25,25 @@ class LayoutError(ValueError):
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What the configuration says about the rows of files and of hub data sets; an empty key is recognised."""
+
+    prompt_key: str = ""
+    answer_key: str = ""
+    target_key: str = ""
+    split: str = "train"
+    """Of a hub data set."""
+    supervised: bool = False
+    """Each row must have a response to learn."""
+
+
+RECOGNISED = Reading()
+"""All from the columns."""
+
+
+@dataclass(frozen=True)
 class Layout:
-    """Where a file keeps prompt and answer. Keys are column names, or dotted paths into nested objects."""
+    """Where a file keeps prompt, answer and target. Keys are column names, or dotted paths into nested objects."""
 
     prompt: str
     answer: str = ""
@@ -35,11 +52,37 @@ class Layout:
     """The prompt is a question to be put as a user message."""
     worked: bool = False
     """The answer is a worked solution that ends in `#### RESULT`."""
+    supervised: bool = False
+    """Rows have a target: what `target` names, else the assistant's last message, else the answer as it is written."""
+    target: str = ""
 
     def row(self, record: Mapping[str, Any]) -> Row:
         """The row that `record` describes. Raises LayoutError when it deviates from this layout."""
         text, messages = _prompt(_required(record, self.prompt, "data.prompt_key"), self.prompt, self.asks)
-        return Row(text, messages, self._answer(record), _others(record, self.prompt, self.answer))
+        messages, spoken = self._cut(messages)
+        columns = _others(record, self.prompt, self.answer, self.target)
+        return Row(text, messages, self._answer(record), columns, self._target(record, spoken))
+
+    def _cut(self, messages: list[dict[str, str]] | None) -> tuple[list[dict[str, str]] | None, str | None]:
+        """The messages of the prompt, and what the assistant said after them."""
+        if not messages or messages[-1]["role"] != "assistant":
+            return messages, None
+        if not self.supervised or self.target:
+            raise LayoutError(f"the last message of {self.prompt!r} is the assistant's, but a prompt ends with a message "
+                              "to answer")
+        if len(messages) == 1:
+            raise LayoutError(f"{self.prompt!r} holds nothing but the assistant's message")
+        return messages[:-1], messages[-1]["content"]
+
+    def _target(self, record: Mapping[str, Any], spoken: str | None) -> str | None:
+        if not self.supervised or spoken is not None:
+            return spoken
+        if self.target:
+            return _text(_required(record, self.target, "data.target_key"), f"the target {self.target!r}")
+        if not self.answer:
+            raise LayoutError("there is no response to learn: neither an answer nor an assistant's message at the end; "
+                              "name its column with data.target_key")
+        return _answer_text(_lookup(record, self.answer), self.answer)
 
     def _answer(self, record: Mapping[str, Any]) -> str | None:
         if not self.answer:
@@ -50,11 +93,16 @@ class Layout:
         return _worked_result(value) if self.worked else _answer_text(value, self.answer)
 
 
-def recognise(record: Mapping[str, Any], prompt_key: str = "", answer_key: str = "") -> Layout:
-    """The layout of a file whose first row is `record`; `data.prompt_key` and `data.answer_key` come first.
+def recognise(record: Mapping[str, Any], reading: Reading = RECOGNISED) -> Layout:
+    """The layout of a file whose first row is `record`; the keys that the configuration names come first.
 
     Raises LayoutError when no column can be the prompt.
     """
+    return replace(_prompt_and_answer(record, reading.prompt_key, reading.answer_key), supervised=reading.supervised,
+                   target=reading.target_key if reading.supervised else "")
+
+
+def _prompt_and_answer(record: Mapping[str, Any], prompt_key: str, answer_key: str) -> Layout:
     if prompt_key:
         return Layout(prompt_key, answer_key or _if_present(record, "answer"))
     prompt = next((name for name in _PROMPTS if name in record), "")
@@ -116,9 +164,8 @@ def _messages(value: list[Any], key: str) -> list[dict[str, str]]:
         raise LayoutError(f"{key!r} holds no message")
     for number, message in enumerate(value, 1):
         _check_message(message, f"message {number} of {key!r}")
-    if value[-1]["role"] == "assistant":
-        raise LayoutError(f"the last message of {key!r} is the assistant's, but a prompt ends with a message to answer")
-    return value
+    # Parquet gives every message the fields of all others, null where it has none
+    return [{name: part for name, part in message.items() if part is not None} for message in value]
 
 
 def _check_message(message: Any, where: str) -> None:
@@ -134,12 +181,16 @@ def _check_message(message: Any, where: str) -> None:
 
 
 def _answer_text(value: Any, key: str) -> str:
+    advice = "; to leave it to the reward as a column, set data.prompt_key" if key == _GROUND_TRUTH else ""
+    return _text(value, f"the answer {key!r}", advice)
+
+
+def _text(value: Any, what: str, advice: str = "") -> str:
     if isinstance(value, str):
         return value
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
-        advice = "; to leave it to the reward as a column, set data.prompt_key" if key == _GROUND_TRUTH else ""
-        raise LayoutError(f"the answer {key!r} is {_kind(value)}, expected text or a number{advice}")
+        raise LayoutError(f"{what} is {_kind(value)}, expected text or a number{advice}")
     return str(value)
 
 
@@ -155,4 +206,6 @@ def _worked_result(value: Any) -> str:
 def _kind(value: Any) -> str:
     names = {type(None): "null", bool: "true or false", int: "a number", float: "a number", str: "text",
              list: "a list", dict: "an object"}
-    return f"{value}" if isinstance(value, float) and not math.isfinite(value) else names[type(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}"
+    return names.get(type(value), f"of type {type(value).__name__}")

@@ -28,3 +28,20 @@ class Dataset(Protocol):
     def row(self, index: int) -> Row:
         """Row number `index`, the same at every call."""
         ...
+
+
+class OpenDataset(Protocol):
+    """A data set that knows where its rows stand and what it is."""
+
+    @property
+    def size(self) -> int | None: ...
+
+    def row(self, index: int) -> Row: ...
+
+    def where(self, index: int) -> str:
+        """Where row number `index` stands, for messages: `train.jsonl, line 7`."""
+        ...
+
+    def fingerprint(self) -> str:
+        """The same for the same rows, wherever they are kept."""
+        ...

@@ -1,17 +1,19 @@
-"""Which rows each step trains on: a pure function of seed and step, so that a resume continues where it stopped.
+"""Which rows each batch holds: a pure function of seed and number, so that a resume continues where it stopped.
 
-An epoch is one pass over the rows. A step takes the next `per_step` places of the endless sequence of epochs, across
-the end of an epoch where it must: within an epoch no row is dropped and none comes twice.
+A batch takes the next `per_batch` places of an endless stream. Each place belongs to one of the sources, by weight; each
+source gives its rows epoch after epoch, across the end of an epoch where it must: within an epoch no row is dropped and
+none comes twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlinf_cli.data.rows import Dataset, Row
+from rlinf_cli.data.mixing import Mixture
+from rlinf_cli.data.order import RowOrder, Span
+from rlinf_cli.data.rows import Row
+from rlinf_cli.data.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,80 +21,62 @@ class StreamItem:
     """A row and the id that it has in this pass over the data."""
 
     id: str
-    """`EPOCH-ROW`, both counted from 0; `0-INDEX` for a generator."""
+    """`EPOCH-ROW`, both counted from 0; `0-INDEX` for a generator. Of several sources: `SOURCE.EPOCH-ROW`."""
     row: Row
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Number of the source, epoch, and row among those of the source."""
+
+    source: int
+    epoch: int
+    index: int
+
+
 class PromptStream:
-    """The rows of each step, in any order of asking.
+    """The rows of each batch, in any order of asking. Nothing is asked of the sources before the first batch is."""
 
-    A shuffled epoch begins with rows that its first step does not already hold from the epoch before: a row comes
-    twice in a step only when `per_step` exceeds the number of rows (the two then differ in their id's epoch).
-    """
+    def __init__(self, sources: Sequence[Source], per_batch: int, seed: int, shuffle: bool) -> None:
+        self.sources, self._per_batch, self._seed, self._shuffle = tuple(sources), per_batch, seed, shuffle
+        self._mixture = Mixture([source.weight for source in sources])
+        self._orders: dict[int, Callable[[int], tuple[int, int]]] = {}
 
-    def __init__(self, dataset: Dataset, per_step: int, seed: int, shuffle: bool) -> None:
-        self.dataset, self.per_step, self.seed = dataset, per_step, seed
-        self.shuffle = shuffle and dataset.size is not None
-        self._latest: tuple[int, Sequence[int]] = (-1, ())
+    def batch(self, number: int) -> list[StreamItem]:
+        """The `per_batch` items of batch `number`, counted from 0."""
+        return [StreamItem(self._id(place), self.sources[place.source].row(place.index)) for place in self.places(number)]
 
-    def batch(self, step: int) -> list[StreamItem]:
-        """The `per_step` items of step number `step`, counted from 0."""
-        return [StreamItem(f"{epoch}-{index}", self.dataset.row(index)) for epoch, index in self.places(step)]
+    def places(self, number: int) -> list[Place]:
+        """Where each item of batch `number` comes from."""
+        first = number * self._per_batch
+        return [self._place(place) for place in range(first, first + self._per_batch)]
 
-    def places(self, step: int) -> list[tuple[int, int]]:
-        """Epoch and row number of each item of step number `step`."""
-        first, size = step * self.per_step, self.dataset.size
+    def epoch(self, batches: int) -> float:
+        """Passes over the data in so many batches: over the source of most rows; 0 when all are generators."""
+        sizes = [source.size or 0 for source in self.sources]
+        largest = sizes.index(max(sizes))
+        return self._mixture.before(largest, batches * self._per_batch) / sizes[largest] if sizes[largest] else 0.0
+
+    def _place(self, place: int) -> Place:
+        source, own = self._mixture.pick(place)
+        if source not in self._orders:
+            self._orders[source] = self._order(source)
+        return Place(source, *self._orders[source](own))
+
+    def _order(self, source: int) -> Callable[[int], tuple[int, int]]:
+        size = self.sources[source].size
         if size is None:
-            return [(0, first + i) for i in range(self.per_step)]
-        return [(place // size, self._order(place // size)[place % size])
-                for place in range(first, first + self.per_step)]
+            return lambda own: (0, own)
+        if not self._shuffle:
+            return lambda own: divmod(own, size)
+        seed = f"{self._seed}.{source}" if source else str(self._seed)
+        return RowOrder(size, seed, self._per_batch, lambda own: self._batch_of(source, own))
 
-    def epoch(self, step: int) -> float:
-        """Passes over the data made before step number `step`; 0 for a generator."""
-        return step * self.per_step / self.dataset.size if self.dataset.size else 0.0
+    def _batch_of(self, source: int, own: int) -> Span:
+        """The source's own places in the batch that holds one of them."""
+        first = self._mixture.place(source, own) // self._per_batch * self._per_batch
+        return self._mixture.before(source, first), self._mixture.before(source, first + self._per_batch)
 
-    def _order(self, epoch: int) -> Sequence[int]:
-        if self._latest[0] != epoch:
-            self._latest = (epoch, self._compute(epoch))
-        return self._latest[1]
-
-    def _compute(self, epoch: int) -> Sequence[int]:
-        assert self.dataset.size is not None
-        size, (computed, latest) = self.dataset.size, self._latest
-        if not self.shuffle:
-            return range(size)
-        if computed == epoch - 1:
-            return self._after(latest, epoch, size)
-        first = self._independent(epoch, size)
-        order = shuffled(size, self.seed, first)
-        for number in range(first + 1, epoch + 1):
-            order = self._after(order, number, size)
-        return order
-
-    def _independent(self, epoch: int, size: int) -> int:
-        """An epoch before `epoch` (or itself) whose last places do not depend on the epochs before it."""
-        if size >= 2 * self.per_step:  # only the first per_step places depend on the epoch before
-            return max(0, epoch - 1)
-        while epoch * size % self.per_step:
-            epoch -= 1
-        return epoch
-
-    def _after(self, previous: Sequence[int], epoch: int, size: int) -> list[int]:
-        """The order of `epoch`: shuffled, its first step's share free of the rows the step has from `previous`."""
-        order = shuffled(size, self.seed, epoch)
-        held = epoch * size % self.per_step
-        if not held:
-            return order
-        taken = set(previous[-held:])
-        head = [index for index in order if index not in taken][: self.per_step - held]
-        chosen = set(head)
-        return head + [index for index in order if index not in chosen]
-
-
-def shuffled(size: int, seed: int, epoch: int) -> list[int]:
-    """The numbers below `size` in an order that depends on nothing but the arguments (no library's generator).
-
-    Sorted by 64-bit keys from SHAKE-128; 0.1 s for 100 000 numbers.
-    """
-    keys = struct.unpack(f"<{size}Q", hashlib.shake_128(f"order {seed} {epoch}".encode()).digest(8 * size))
-    return sorted(range(size), key=keys.__getitem__)
+    def _id(self, place: Place) -> str:
+        number = self.sources[place.source].number(place.index)
+        return f"{place.source}.{place.epoch}-{number}" if len(self.sources) > 1 else f"{place.epoch}-{number}"

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rlinf_cli.config.load import resolve
 from rlinf_cli.config.schema import SECTIONS
+from rlinf_cli.data.files import ENDINGS
 from rlinf_cli.data.jsonl import JsonlDataset
-from rlinf_cli.data.layouts import ROLES
+from rlinf_cli.data.layouts import ROLES, Reading
+from rlinf_cli.data.mixing import Mixture
+from rlinf_cli.data.parquet import HELD
 from rlinf_cli.data.rows import Row
+from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.plugins.references import PARTS, FunctionReward, check_function, load_function
 from rlinf_rewards.config import ExactConfig
-from rlinf_tasks.config import DigitsConfig
+from rlinf_tasks import register_datasets
+from rlinf_tasks.config import CountdownRewardConfig
 
 PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(\w+(?: \w+)?)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+INSTALLED = load_plugins(None)
 COMMANDS = [line for language, text in BLOCKS if language == "console" for line in text.splitlines()]
 KEYS = {f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind)}
-KEYS |= {f"reward.{f.name}" for f in fields(ExactConfig)} | {f"data.{f.name}" for f in fields(DigitsConfig)}
+REWARDS = [(f"reward.{f.name}", f.default) for kind in (ExactConfig, CountdownRewardConfig) for f in fields(kind)]
+TASKS = {extension.name: extension.load_config() for extension in register_datasets()}
+GENERATORS = [(name, f"data.{f.name}", f) for name, kind in TASKS.items() for f in fields(kind)]
+KEYS |= {name for name, _ in REWARDS} | {name for _, name, _ in GENERATORS}
 
 
 @dataclass
@@ -32,6 +43,7 @@ class Example:
     """A data file of the page, the keys it needs, and the first row that it becomes."""
 
     lines: str
+    supervised: bool = False
     keys: dict[str, str] = field(default_factory=dict)
     row: str = ""
 
@@ -39,8 +51,8 @@ class Example:
 def examples() -> list[Example]:
     found: list[Example] = []
     for language, text in BLOCKS:
-        if language == "jsonl":
-            found.append(Example(text))
+        if language.startswith("jsonl"):
+            found.append(Example(text, language.endswith("sft")))
         elif language == "yaml":
             found[-1].keys = yaml.safe_load(text)["data"]
         elif language == "python" and text.startswith("Row("):
@@ -50,7 +62,7 @@ def examples() -> list[Example]:
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.row[:30])
 def test_a_file_becomes_the_row_shown(write: Callable[..., Path], example: Example) -> None:
-    data = JsonlDataset(write(*example.lines.splitlines()), **example.keys)
+    data = JsonlDataset(write(*example.lines.splitlines()), Reading(**example.keys, supervised=example.supervised))
     assert data.row(0) == eval(example.row, {"Row": Row})
     assert data.size == len(example.lines.splitlines())
 
@@ -105,9 +117,37 @@ def test_every_key_on_the_page_exists() -> None:
 
 
 def test_every_key_parameter_and_role_is_on_the_page() -> None:
-    needed = {f"reward.{f.name}" for f in fields(ExactConfig)} | {f"data.{f.name}" for f in fields(DigitsConfig)}
-    needed |= {"data.name", "data.prompt_key", "data.answer_key", "data.shuffle"} | set(PARTS) | set(ROLES)
+    needed = {f"data.{f.name}" for f in fields(SECTIONS["data"])} | set(PARTS) | set(ROLES) | set(ENDINGS)
+    needed |= {f"`{name}`" for name in TASKS}
     assert [name for name in sorted(needed) if name not in PAGE] == []
-    for f in fields(ExactConfig):
-        shown = str(f.default).lower() if isinstance(f.default, bool) else f.default
-        assert f"| `reward.{f.name}` | `{shown}` |" in PAGE
+    for name, default in REWARDS:
+        shown = str(default).lower() if isinstance(default, bool) else default
+        assert f"| `{name}` | `{shown}` |" in PAGE
+
+
+@pytest.mark.parametrize(("task", "name", "key"), GENERATORS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_keys_of_generators_are_in_the_table(task: str, name: str, key: Any) -> None:
+    default = key.default if key.default_factory is MISSING else "`, `".join(key.default_factory())
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |") and f"`{task}`" in line]
+    assert row.startswith(f"| `{name}` | `{default}` | ")
+
+
+def test_every_command_on_the_page_resolves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [line.removeprefix("$ rlinf train ") for line in COMMANDS]
+    assert len(commands) > 8
+    for command in commands:
+        config = resolve([], shlex.split(command), {}, INSTALLED)
+        assert config.parts("data")
+
+
+def test_the_mixture_on_the_page() -> None:
+    match = re.search(r"of these three (\d), (\d) and (\d) of every (\d) rows", PAGE)
+    assert match is not None
+    mixture = Mixture([part.weight for part in resolve(
+        [], ["data.name=train.jsonl + 0.5*more.parquet + 0.25*arithmetic"], {}, INSTALLED).parts("data")])
+    assert [*mixture.counts, mixture.period] == [int(number) for number in match.groups()]
+
+
+def test_figures_on_the_page() -> None:
+    assert f"up to {HELD >> 20} MB are kept" in PAGE

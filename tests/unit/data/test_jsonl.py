@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlinf_cli.data.files import open_file
 from rlinf_cli.data.jsonl import JsonlDataset
+from rlinf_cli.data.layouts import Reading
 from rlinf_cli.data.rows import Row
 from rlinf_cli.errors import UsageError
 
@@ -24,7 +26,7 @@ Write = Callable[..., Path]
 def refused(path: Path, **keys: str) -> str:
     """What the user is told when the file is opened: one line."""
     with pytest.raises(UsageError) as caught:
-        JsonlDataset(path, **keys)
+        open_file(path, Reading(**keys))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -104,7 +106,7 @@ def test_rows_that_deviate_from_the_first(write: Write) -> None:
 
 def test_keys_are_passed_on(write: Write) -> None:
     path = write({"q": {"text": "a"}, "a": 1})
-    assert JsonlDataset(path, "q.text", "a").row(0) == Row(text="a", answer="1", columns={"q": {"text": "a"}})
+    assert JsonlDataset(path, Reading("q.text", "a")).row(0) == Row(text="a", answer="1", columns={"q": {"text": "a"}})
     assert "no column 'x'" in refused(path, prompt_key="q.text", answer_key="x")
 
 
@@ -131,15 +133,15 @@ def test_unreadable_file(write: Write) -> None:
     assert refused(path) == f"cannot read {path}: Permission denied"
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.json", "a.jsonl.gz", "jsonl"])
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl.gz", "jsonl"])
 def test_other_formats(write: Write, name: str) -> None:
     path = write({"prompt": "a"}, name=name)
-    assert refused(path).startswith(f"cannot read {path}: data is read from .jsonl or .ndjson files")
+    assert refused(path).startswith(f"cannot read {path}: data is read from .jsonl, .ndjson and .parquet files")
 
 
 def test_nothing_in_the_file(write: Write) -> None:
     path = write()
-    assert refused(path) == f"{path} is empty; write one JSON object a line"
+    assert refused(path) == f"{path} is empty; write one row or more"
     assert refused(write("", "   ")) == f"{path} holds no rows; write one JSON object a line"
     assert refused(write(start=b"\xef\xbb\xbf")).endswith("holds no rows; write one JSON object a line")
 

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from rlinf_cli.data.layouts import Layout, LayoutError, recognise
+from rlinf_cli.data.layouts import Layout, LayoutError, Reading, recognise
 from rlinf_cli.data.rows import Row
 
 
 def read(record: dict[str, Any], prompt_key: str = "", answer_key: str = "") -> Row:
-    return recognise(record, prompt_key, answer_key).row(record)
+    return recognise(record, Reading(prompt_key, answer_key)).row(record)
+
+
+def learn(record: dict[str, Any], **keys: str) -> Row:
+    """The row for supervised training."""
+    return recognise(record, Reading(**keys, supervised=True)).row(record)
 
 
 def test_text_is_taken_as_it_is() -> None:
@@ -157,3 +162,55 @@ def test_reading_leaves_the_record_alone() -> None:
     before = json.dumps(record)
     read(record)
     assert json.dumps(record) == before
+
+
+USER, SAID = {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is 4."}
+
+
+def test_the_assistants_last_message_is_the_target() -> None:
+    row = learn({"messages": [USER, SAID], "level": 1})
+    assert row == Row(messages=[USER], columns={"level": 1}, target="It is 4.")
+    again = learn({"messages": [USER, SAID, USER, SAID], "answer": "4"})
+    assert (again.messages, again.answer, again.target) == ([USER, SAID, USER], "4", "It is 4.")
+
+
+def test_without_supervision_there_is_no_target() -> None:
+    assert read({"prompt": "a", "answer": "b"}).target is None
+    with pytest.raises(LayoutError, match="the last message of 'messages' is the assistant's"):
+        read({"messages": [USER, SAID]})
+    layout = recognise({"prompt": "a", "said": "b"}, Reading(target_key="said"))
+    assert layout.row({"prompt": "a", "said": "b"}) == Row(text="a", columns={"said": "b"})
+
+
+def test_the_whole_worked_answer_is_learned() -> None:
+    row = learn({"question": "How many?", "answer": "4 * 3 = 12\n#### 12"})
+    assert row == Row(messages=[{"role": "user", "content": "How many?"}], answer="12", target="4 * 3 = 12\n#### 12")
+
+
+@pytest.mark.parametrize(("record", "keys", "expected"), [
+    ({"prompt": "a", "answer": 7}, {}, Row(text="a", answer="7", target="7")),
+    ({"prompt": "a", "answer": "b", "said": "so b"}, {"target_key": "said"}, Row(text="a", answer="b", target="so b")),
+    ({"prompt": "a", "x": {"said": 1}}, {"target_key": "x.said"}, Row(text="a", columns={"x": {"said": 1}}, target="1")),
+    ({"prompt": "a", "reward_model": {"ground_truth": "g"}}, {},
+     Row(text="a", answer="g", columns={"reward_model": {"ground_truth": "g"}}, target="g")),
+    ({"q": "a", "said": "b"}, {"prompt_key": "q", "answer_key": "said"}, Row(text="a", answer="b", target="b")),
+])
+def test_targets(record: dict[str, Any], keys: dict[str, str], expected: Row) -> None:
+    assert learn(record, **keys) == expected
+
+
+@pytest.mark.parametrize(("record", "keys", "message"), [
+    ({"prompt": "a"}, {}, "there is no response to learn: .* data.target_key"),
+    ({"prompt": "a", "answer": "b"}, {"target_key": "said"}, "no column 'said' .*see data.target_key"),
+    ({"prompt": "a", "said": None}, {"target_key": "said"}, "the target 'said' is null, expected text or a number"),
+    ({"messages": [SAID]}, {}, "'messages' holds nothing but the assistant's message"),
+    ({"messages": [USER, SAID], "said": "x"}, {"target_key": "said"}, "the last message of 'messages' is the assistant's"),
+])
+def test_what_cannot_be_learned(record: dict[str, Any], keys: dict[str, str], message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        learn(record, **keys)
+
+
+def test_fields_of_a_message_that_are_null_are_not_there() -> None:
+    assert read({"prompt": [{"role": "user", "content": "x", "name": None, "tool_calls": None}]}).messages == [
+        {"role": "user", "content": "x"}]

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from rlinf_cli.api import Row
 from rlinf_cli.config.schema import Rule
-from rlinf_tasks import register_datasets
 from rlinf_tasks.config import DigitsConfig
 from rlinf_tasks.digits import Digits
 
@@ -48,18 +45,3 @@ def test_it_never_ends() -> None:
 def test_length_has_limits() -> None:
     rule: Rule = DigitsConfig.__dataclass_fields__["length"].metadata["rule"]
     assert [length for length in range(-1, 12) if rule.allows(length)] == list(range(1, 9))
-
-
-def test_the_extension_loads_and_fits_the_longest_number() -> None:
-    (extension,) = register_datasets()
-    assert extension.name == "digits"
-    assert extension.load() is Digits
-    assert extension.load_config() is DigitsConfig
-    longest = Digits(DigitsConfig(length=8), 0).row(0).text
-    assert len(longest or "") <= extension.preset["rollout.max_prompt_tokens"]
-
-
-def test_listing_it_is_light() -> None:
-    code = ("import sys, rlinf_tasks as t; [e.load_config() for e in t.register_datasets()]; import rlinf_tasks.digits;"
-            "print([m for m in ('numpy', 'torch', 'ray', 'transformers') if m in sys.modules])")
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -3,10 +3,13 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+
+from rlinf_cli.runs.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.e2e
 
@@ -22,22 +25,26 @@ def begin(start, tmp_path, name, *words):
     return running, tmp_path / "runs" / name
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
-def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf, survivors, tmp_path, how):
-    running, run = begin(start, tmp_path, "stopped")
+def ends_saved(running, stop, run, survivors):
     family = running.family()
-    if how == "Ctrl-C":
-        running.interrupt()
-    else:
-        running.process.terminate()
+    stop()
     code, output = running.end()
     assert code == 130, output
     assert "rlinf train --resume" in output
     assert survivors(family) == []
-    trained = steps(run)
     assert json.loads((run / "run.json").read_text())["status"] == "interrupted"
+
+
+def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf, survivors, tmp_path):
+    running, run = begin(start, tmp_path, "stopped")
+    ends_saved(running, running.interrupt, run, survivors)  # Ctrl-C
+    trained = steps(run)
+    running = start("train", "--resume", "runs/stopped")
+    running.wait_for(lambda: steps(run) >= trained + 2)
+    ends_saved(running, running.process.terminate, run, survivors)  # as schedulers do
+    trained = steps(run)
     done = rlinf("train", "--resume", "runs/stopped", "--steps", trained + 2, check=True)
-    assert done.returncode == 0
+    assert f"steps 100000 → {trained + 2}" in done.stderr
     assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] == list(range(1, trained + 3))
 
 
@@ -75,9 +82,20 @@ def test_a_reward_that_always_raises_ends_the_run_with_its_error(rlinf, tmp_path
     assert "ValueError: no such unit" in done.stderr
 
 
-def test_a_reward_that_sometimes_raises_is_counted(rlinf, tmp_path):
-    (tmp_path / "shaky.py").write_text("def score(sample):\n    if sample.id.endswith('3'):\n        raise ValueError('no')\n"
-                                       "    return float(sample.response == sample.answer)\n")
-    rlinf("train", "--algo", "grpo", "--name", "r", "--steps", "2", "--reward", "shaky.py:score", check=True)
-    rows = [json.loads(line) for line in (tmp_path / "runs/r/metrics.jsonl").read_text().splitlines()]
-    assert all(row["reward/errors"] > 0 for row in rows)
+def test_a_full_disk_ends_the_run_in_a_sentence_and_spares_what_was_saved(rlinf, tmp_path):
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(tmp_path / "disk")]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system takes root")
+    try:
+        done = rlinf("train", "--name", "full", "--steps", "4", "runs_dir=disk", "checkpoint.every=1", "checkpoint.keep_last=9")
+        assert done.returncode == 1, done.stderr
+        error = done.stderr.splitlines()[-1]
+        assert error.startswith("Error: cannot write checkpoint disk/full/checkpoints/step_000002: no space left on device; ")
+        assert "Traceback" not in done.stderr
+        assert "go on with: rlinf train --resume disk/full" in error
+        checkpoints = Checkpoints(tmp_path / "disk/full/checkpoints")
+        assert checkpoints.latest(full=True).step == 1
+        assert steps(tmp_path / "disk/full") >= 2
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path / "disk")], check=True)

@@ -58,7 +58,6 @@ def wilson(rate: float, trials: float, confidence: float = CONFIDENCE) -> Interv
     """Wilson's score interval of a probability that was seen as `rate` in so many independent trials."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     centre, spread = rate + z * z / (2 * trials), z * math.sqrt(rate * (1 - rate) / trials + (z / (2 * trials)) ** 2)
-    # at rate 0 and 1 the limits are exactly that; rounding would miss it
-    low = 0.0 if rate == 0 else (centre - spread) / (1 + z * z / trials)
-    high = 1.0 if rate == 1 else (centre + spread) / (1 + z * z / trials)
-    return low, high
+    scale = 1 + z * z / trials
+    # rounding would otherwise pass the limits that rates near 0 and 1 have
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

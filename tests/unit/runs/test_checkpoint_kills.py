@@ -18,7 +18,7 @@ from pathlib import Path
 from rlinf_cli.runs.checkpoints import Checkpoints
 
 def save(checkpoints, step):
-    with checkpoints.write(step, {"step": step}) as path:
+    with checkpoints.write(step, {"step": step, "metrics": {"reward/mean": -abs(step - 10)}}) as path:
         (path / "model").mkdir()
         for name in ("a", "b"):
             (path / "model" / name).write_bytes(step.to_bytes(4, "big") * 20_000)
@@ -27,7 +27,7 @@ directory = Path(sys.argv[1])
 """
 
 SAVE_FOR_EVER = SAVE + """
-checkpoints = Checkpoints(directory, keep_last=2)
+checkpoints = Checkpoints(directory, keep_last=2, best="reward/mean")
 latest = checkpoints.latest()
 step = latest.step if latest else 0
 checkpoints.recover()
@@ -52,7 +52,7 @@ class Countdown:
 
 def child(number, first, second):
     place = directory / str(number)
-    checkpoints = Checkpoints(place)
+    checkpoints = Checkpoints(place, best="reward/mean")
     save(checkpoints, first)
     sys.addaudithook(Countdown(number))
     save(checkpoints, second)
@@ -70,17 +70,18 @@ print(number)
 
 
 def check(directory: Path) -> int:
-    """Step of the latest checkpoint, after reading all of it."""
-    latest = Checkpoints(directory).latest()
-    latest.verify(full=True)
-    assert latest.state == {"step": latest.step}
-    assert (latest.model / "a").read_bytes() == latest.step.to_bytes(4, "big") * 20_000
-    return latest.step
+    """Step of the latest checkpoint, after reading all of it, and of the best."""
+    checkpoints = Checkpoints(directory)
+    best = checkpoints.best_step()
+    for one in [checkpoints.latest(full=True), *([checkpoints.open(best, full=True)] if best else [])]:
+        assert one.state["step"] == one.step
+        assert (one.model / "a").read_bytes() == one.step.to_bytes(4, "big") * 20_000
+    return checkpoints.latest_step()
 
 
 def test_kill_at_random_points_of_many_saves(tmp_path, python):
     rng, steps = random.Random(7), [0]
-    for _ in range(20):
+    for _ in range(50):
         process = python(SAVE_FOR_EVER, tmp_path)
         assert process.stdout.readline() == "ready\n"
         time.sleep(rng.uniform(0.0, 0.08))
@@ -89,9 +90,10 @@ def test_kill_at_random_points_of_many_saves(tmp_path, python):
         if steps[-1] or (tmp_path / "latest").exists():
             steps.append(check(tmp_path))
     assert steps == sorted(steps)
-    assert steps[-1] > 3
+    assert steps[-1] > 12
     checkpoints = Checkpoints(tmp_path, keep_last=2)
     checkpoints.recover()
+    assert checkpoints.best_step() == 10
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".writing")]
 
 
@@ -108,7 +110,7 @@ def test_end_at_every_single_point_of_a_save(tmp_path, python, first, second):
         checkpoints.recover()
         with checkpoints.write(30, {"step": 30}) as path:
             (path / "model").mkdir()
-        assert sorted(os.listdir(place)) == ["latest", "step_000030"]
+        assert sorted(os.listdir(place)) == ["latest", "step_000030"]  # without a metric there is no best
     assert seen == sorted(seen)
     assert seen[0] == first
     assert seen[-1] == second

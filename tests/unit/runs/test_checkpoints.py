@@ -11,7 +11,8 @@ import pytest
 
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.errors import WorkerDiedError, WorkerError
-from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints
+from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints, open_checkpoint
+from rlinf_cli.runs.naming import Reference
 
 
 @pytest.fixture
@@ -77,6 +78,13 @@ def test_one_is_kept_by_default_and_at_least(directory):
     assert Checkpoints(directory).steps() == [2]
     with pytest.raises(ValueError, match="keep_last is 0: at least the latest"):
         Checkpoints(directory, keep_last=0)
+
+
+def test_more_may_be_kept_than_there_are(directory):
+    checkpoints = Checkpoints(directory, keep_last=5)
+    for step in range(1, 5):
+        save(checkpoints, step)
+        assert checkpoints.steps() == list(range(1, step + 1))
 
 
 def test_steps_beyond_six_digits_sort(directory):
@@ -164,6 +172,111 @@ def test_a_copied_run_still_loads(directory, tmp_path):
     latest.verify(full=True)
 
 
+# --- the best
+
+
+def score(checkpoints: Checkpoints, step: int, **metrics: float | None) -> None:
+    with checkpoints.write(step, {"metrics": {f"reward/{name}": value for name, value in metrics.items()}}):
+        pass
+
+
+def test_the_best_is_kept_beside_the_newest(directory):
+    checkpoints = Checkpoints(directory, keep_last=2, best="reward/mean")
+    for step, reward in enumerate([0.1, 0.9, 0.3, 0.4, 0.9, 0.2], 1):
+        score(checkpoints, step, mean=reward)
+    assert checkpoints.steps() == [2, 5, 6]
+    assert checkpoints.best_step() == 2
+    assert checkpoints.latest().step == 6
+    score(checkpoints, 7, mean=0.91)
+    assert checkpoints.steps() == [6, 7]
+    assert checkpoints.best_step() == 7
+    assert (directory / "best").read_text() == "step_000007\n"
+
+
+def test_less_may_be_better(directory):
+    checkpoints = Checkpoints(directory, best="-reward/errors")
+    for step, errors in enumerate([4.0, 0.0, 2.0], 1):
+        score(checkpoints, step, errors=errors)
+    assert checkpoints.steps() == [2, 3]
+    assert checkpoints.best_step() == 2
+
+
+def test_only_steps_that_have_the_metric_count(directory):
+    checkpoints = Checkpoints(directory, best="reward/mean")
+    score(checkpoints, 1)
+    assert checkpoints.best_step() is None
+    score(checkpoints, 2, mean=0.2)
+    score(checkpoints, 3, mean=None)
+    score(checkpoints, 4, other=9.0)
+    assert checkpoints.best_step() == 2
+    assert checkpoints.steps() == [2, 4]
+
+
+def test_another_metric_is_judged_by_what_is_there(directory):
+    first = Checkpoints(directory, keep_last=2, best="reward/mean")
+    for step, (mean, low) in enumerate([(0.9, 0.0), (0.1, 0.5), (0.2, 0.1)], 1):
+        score(first, step, mean=mean, min=low)
+    assert first.best_step() == 1
+    again = Checkpoints(directory, keep_last=2, best="reward/min")
+    score(again, 4, mean=0.0, min=0.2)
+    assert again.best_step() == 2
+    assert again.steps() == [2, 3, 4]
+    none = Checkpoints(directory, keep_last=2)
+    score(none, 5, mean=0.0, min=0.0)
+    assert none.best_step() is None
+    assert none.steps() == [4, 5]
+    assert names(directory) == ["latest", "step_000004", "step_000005"]
+
+
+def test_the_best_of_a_branch_that_was_left_is_not_the_best(directory):
+    checkpoints = Checkpoints(directory, keep_last=3, best="reward/mean")
+    for step, reward in [(10, 0.5), (20, 0.9), (30, 0.6)]:
+        score(checkpoints, step, mean=reward)
+    again = Checkpoints(directory, keep_last=3, best="reward/mean")
+    again.rewind(10)
+    score(again, 15, mean=0.4)
+    assert again.steps() == [10, 15]
+    assert again.best_step() == 10
+
+
+def test_a_best_whose_state_is_damaged_does_not_stop_the_run(directory):
+    checkpoints = Checkpoints(directory, best="reward/mean")
+    score(checkpoints, 1, mean=0.9)
+    (directory / "step_000001" / "state.json").write_text("{")
+    score(checkpoints, 2, mean=0.1)
+    assert checkpoints.best_step() == 2
+
+
+def test_a_full_disk_spares_the_best(directory, file_limit):
+    checkpoints = Checkpoints(directory, best="reward/mean")
+    for step, reward in [(1, 0.9), (2, 0.1)]:
+        score(checkpoints, step, mean=reward)
+    with file_limit(10), pytest.raises(RunError, match="step_000003: file too large"):
+        score(checkpoints, 3, mean=1.0)
+    assert checkpoints.best_step() == 1
+    assert checkpoints.open(1, full=True).score("reward/mean") == 0.9
+
+
+# --- what a user points at
+
+
+def test_the_checkpoint_that_was_pointed_at(directory):
+    checkpoints = Checkpoints(directory, keep_last=2)
+    for step in (10, 20):
+        save(checkpoints, step)
+    assert open_checkpoint(Reference(directory.parent)).step == 20
+    assert open_checkpoint(Reference(directory.parent, 10), full=True).step == 10
+    with pytest.raises(UsageError, match=r"no checkpoint of step 15 in .*: there are steps 10, 20"):
+        open_checkpoint(Reference(directory.parent, 15))
+
+
+def test_a_run_without_a_checkpoint_says_when_there_is_one(tmp_path):
+    with pytest.raises(UsageError, match=r"has no checkpoint yet: one is written every checkpoint\.every steps and at the end"):
+        open_checkpoint(Reference(tmp_path))
+    with pytest.raises(UsageError, match=r"has no checkpoint yet: go away$"):
+        open_checkpoint(Reference(tmp_path), otherwise="go away")
+
+
 # --- damage
 
 
@@ -245,8 +358,20 @@ def test_altered_content_of_a_large_file_shows_in_a_full_check(directory):
         file.seek(2 << 20)
         file.write(b"x")
     latest.verify()
-    with pytest.raises(UsageError, match="model/weights has other content than was written"):
-        latest.verify(full=True)
+    for check in (latest.verify, checkpoints.latest, lambda full: checkpoints.open(20, full)):
+        with pytest.raises(UsageError, match=r"step_000020 is damaged: model/weights has other content than was written"):
+            check(full=True)
+
+
+def test_a_full_check_recommends_only_what_is_whole(directory):
+    checkpoints = Checkpoints(directory, keep_last=3)
+    for step in (10, 20, 30):
+        save(checkpoints, step, size=2 << 20)
+    for step in (20, 30):
+        with open(directory / f"step_{step:06d}" / "model" / "weights", "r+b") as file:
+            file.write(b"x")
+    with pytest.raises(UsageError, match=r"go on from .*/step_000010, which is complete"):
+        checkpoints.latest(full=True)
 
 
 def test_a_latest_that_was_removed_by_hand(directory):
@@ -379,6 +504,16 @@ def test_whatever_system_call_fails_the_latest_loads(directory, monkeypatch, cal
     checkpoints.recover()
     save(checkpoints, 20)
     assert names(directory) == ["latest", "step_000020"]
+
+
+def test_a_run_directory_that_has_vanished_is_not_made_again(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    (tmp_path / "run").mkdir()
+    save(checkpoints, 10)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunError, match=r"cannot write checkpoint .*step_000020: no such file or directory$"):
+        save(checkpoints, 20)
+    assert not (tmp_path / "run").exists()
 
 
 # --- what must be on the disk before what

@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from rlinf_cli.errors import RlinfError, RunError, UsageError
+from rlinf_cli.runs import lock
 from rlinf_cli.runs.directory import RunDirectory
 
 HOLD = """
@@ -287,3 +289,25 @@ def test_run_json_is_plain_json(tmp_path):
     with run.attempt(sys.argv):
         pass
     assert json.loads((run.path / "run.json").read_text()) == run.info()
+
+
+def test_who_holds_a_run_can_be_asked_without_a_lock(tmp_path, python):
+    assert lock.holder(tmp_path) is None
+    run = create(tmp_path)
+    run.close()
+    assert lock.holder(run.path) is None
+    process = python(HOLD, run.path)
+    process.stdout.readline()
+    assert lock.holder(run.path) == process.pid
+    process.communicate("\n", timeout=10)
+    assert lock.holder(run.path) is None
+
+
+def test_a_run_on_a_file_system_that_has_become_read_only(small_disk):
+    run = create(small_disk)
+    run.close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    before = run.info()
+    with pytest.raises(UsageError, match=rf"cannot write to run directory {run.path}: read-only file system"), run.attempt([]):
+        pytest.fail("the run began")
+    assert run.info() == before

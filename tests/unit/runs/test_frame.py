@@ -26,6 +26,19 @@ def test_a_wide_terminal_shows_all_in_three_lines():
     assert samples.endswith("prompt d30=  answer 1  reward 0.00" + " " * (len(samples) - len(samples.rstrip())))
 
 
+def test_the_latest_evaluations_stand_beside_the_reward():
+    assert lines(evaluated=(("sums mean@4", 0.625),))[0].endswith("reward 0.63 ▁▂▅█   sums mean@4 0.62   tokens/s 14.9k")
+    many = lines(width=200, evaluated=tuple((f"t{number} mean@1", 0.5) for number in range(9)))
+    assert "t1 mean@1 0.50" in many[0]
+    assert "t2" not in many[0]
+
+
+def test_an_evaluation_takes_no_share_of_a_step():
+    shares = time_shares({"timing/step_s": 2.0, "timing/rollout_s": 1.0, "timing/eval_s": 9.0})
+    assert shares["rollout"] == 0.5
+    assert "eval" not in shares
+
+
 def test_a_narrow_terminal_breaks_between_facts():
     assert lines(width=60) == [
         "  step 41/100  ━━━━━━━━━━╸                41 %  0:00:09 left",
@@ -88,6 +101,12 @@ def test_time_shares_group_what_is_not_a_role():
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
+def test_what_took_no_time_has_no_share_but_a_role():
+    shares = time_shares({"timing/step_s": 2.0, "timing/rollout_s": 2.0, "timing/reward_s": 0.0, "timing/sync_s": 0.0,
+                          "timing/onload_s": 0.0, "timing/wait_lock_s": 0.0, "timing/idle_s": 0.0})
+    assert shares == {"rollout": 1.0, "reward": 0.0}
+
+
 @pytest.mark.parametrize("metrics", [
     {}, {"timing/rollout_s": 1.0}, {"timing/step_s": 0.0}, {"timing/step_s": math.nan}])
 def test_no_shares_without_a_step_time(metrics):
@@ -103,3 +122,9 @@ def test_a_phase_turns_and_counts():
 def test_each_role_has_a_colour_and_idle_is_grey():
     styles = {span.style for line in draw(VIEW, 120) for span in line.spans}
     assert {"cyan", "magenta", "yellow", "red", "bright_black"} <= styles
+
+
+def test_without_rewards_the_loss_is_drawn():
+    step, *_, samples = lines(measure="loss", samples=(Shown("d47=", "7", None),))
+    assert "loss 0.63 ▁▂▅█" in step
+    assert samples == "  prompt d47=  answer 7"

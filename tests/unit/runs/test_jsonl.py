@@ -6,7 +6,7 @@ import math
 import pytest
 
 from rlinf_cli.errors import RunError, UsageError
-from rlinf_cli.runs.jsonl import StepLines, finite_or_none, read_lines
+from rlinf_cli.runs.jsonl import StepLines, copy_lines, finite_or_none, read_lines
 
 
 @pytest.fixture
@@ -142,3 +142,33 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_json_has_no_word_for_what_is_not_finite(value, expected):
     assert finite_or_none(value) == expected
     assert "NaN" not in json.dumps(finite_or_none(value))
+
+
+@pytest.mark.parametrize(("last", "expected"), [(0, []), (2, [1, 2, 2]), (3, [1, 2, 2, 4][:3]), (9, [1, 2, 2, 4])])
+def test_a_file_may_begin_as_another_one_did(path, tmp_path, last, expected):
+    fill(path, 1, 2, 2, 4)
+    with path.open("a") as file:
+        file.write('{"step": 5, "x')
+    copy_lines(path, tmp_path / "copy.jsonl", last)
+    assert steps(tmp_path / "copy.jsonl") == expected
+    assert path.read_bytes().startswith((tmp_path / "copy.jsonl").read_bytes())
+
+
+def test_where_there_is_no_file_none_is_begun(path, tmp_path):
+    copy_lines(path, tmp_path / "copy.jsonl", 7)
+    assert not (tmp_path / "copy.jsonl").exists()
+
+
+def test_a_file_that_is_there_is_not_replaced(path, tmp_path):
+    fill(path, 1)
+    (tmp_path / "copy.jsonl").write_text("mine")
+    with pytest.raises(FileExistsError):
+        copy_lines(path, tmp_path / "copy.jsonl", 7)
+
+
+def test_a_file_that_is_removed_meanwhile_ends_the_run(path):
+    with StepLines(path, 0) as lines:
+        lines.write(1, [{"x": 1}])
+        path.unlink()
+        with pytest.raises(RunError, match=r"cannot write .*lines.jsonl: no such file or directory"):
+            lines.write(2, [{"x": 2}])

@@ -89,7 +89,7 @@ def test_the_registry_is_well_formed():
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
     for metric in METRICS:
-        assert re.fullmatch(r"[a-z]+(/[a-z_<>]+)+", metric.name)
+        assert re.fullmatch(r"[a-z]+(/[a-z_<>@]+)+", metric.name)
         assert metric.meaning
         assert metric.meaning[0].islower()
         assert not metric.name.endswith("_s") or metric.unit in ("s", "1/s")

@@ -64,6 +64,7 @@ def test_a_plain_line():
 
 @pytest.mark.parametrize(("metrics", "line"), [
     ({}, "  step 1/2"),
+    ({"eval/sums/mean@4": 0.625, "eval/sums/pass@4": 1.0}, "  step 1/2  sums mean@4 0.62"),
     ({"reward/mean": float("nan")}, "  step 1/2  reward -"),
     ({"reward/mean": -1.5, "timing/step_s": 61.0}, "  step 1/2  reward -1.50  step 61 s"),
 ])
@@ -92,6 +93,15 @@ def test_a_slow_run_shows_every_step(clock):
 
 def test_otherwise_a_line_every_ten_seconds(clock):
     assert shown_steps(plain(100_000, range(1, 101), clock, 1.0)) == [1, *range(11, 101, 10), 100]
+
+
+def test_an_evaluation_is_always_shown(clock):
+    stream = io.StringIO()
+    with progress(100, 1, stream) as shown:
+        for step in range(31):
+            clock(0.01)
+            shown.step(step, {"eval/x/mean@1": 0.5} if step % 6 == 0 else METRICS)
+    assert shown_steps(stream.getvalue().splitlines()) == [0, 6, 10, 12, 18, 20, 24, 30]
 
 
 def test_the_last_step_of_an_interrupted_run_is_shown(clock):
@@ -320,3 +330,18 @@ def test_a_terminal_without_unicode_gets_plain_characters():
 def test_the_label_column_is_wide_enough_for_all_labels():
     assert module.LABEL_WIDTH == 11
     assert max(map(len, ("run", "device", "plan", "done", "next", "exported", "directory"))) < module.LABEL_WIDTH
+
+
+def test_without_rewards_the_loss_is_told():
+    assert module.step_line(3, 10, {"actor/loss": 0.12345}, None) == "  step 3/10  loss 0.123"
+    assert "loss" not in module.step_line(3, 10, {"actor/loss": 0.1, "reward/mean": 0.5}, None)
+
+
+def test_the_loss_of_a_run_without_rewards_is_shown_live(sample):
+    stream = Terminal()
+    with progress(10, 1, stream) as shown:
+        shown.step(1, {"actor/loss": 0.5}, [sample()])
+        shown.step(2, {"actor/loss": 0.25}, [sample()])
+    picture = "\n".join(last_picture(stream.getvalue()))
+    assert "loss 0.25" in picture
+    assert "reward" not in picture

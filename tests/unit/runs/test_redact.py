@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlinf_cli.runs.redact import redact, redact_all, redact_argument
+from rlinf_cli.runs.redact import HIDDEN, hide, redact, redact_all, redact_argument
 
 ENVIRONMENT = {"HF_TOKEN": "hf_abcdefgh", "WANDB_API_KEY": "0123456789", "AWS_SECRET_ACCESS_KEY": "sekrit-sekrit",
                "TOKENIZERS_PARALLELISM": "false-false", "SHORT_TOKEN": "true", "HOME": "/home/somebody"}
@@ -36,3 +36,13 @@ def test_arguments_named_like_secrets_are_hidden(argument):
                                       "tokenizer=x"])
 def test_other_arguments_stay(argument):
     assert redact_argument(argument) == argument
+
+
+def test_a_configuration_is_shown_without_its_secrets(monkeypatch):
+    monkeypatch.setenv("TRACKER_TOKEN", "tok-0123456789")
+    config = {"log": {"board": {"api_key": "mine", "token": "", "url": "https://tok-0123456789@x", "tags": ["tok-0123456789"]}},
+              "rollout": {"max_new_tokens": 7}, "seed": 0}
+    assert hide(config) == {
+        "log": {"board": {"api_key": HIDDEN, "token": "", "url": "https://${oc.env:TRACKER_TOKEN}@x",
+                          "tags": ["${oc.env:TRACKER_TOKEN}"]}},
+        "rollout": {"max_new_tokens": 7}, "seed": 0}

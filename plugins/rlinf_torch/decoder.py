@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlinf_torch.architecture import read_architecture
+from rlinf_torch.places import Place
 
 
 class Decoder(Protocol):
@@ -46,8 +47,12 @@ class Decoder(Protocol):
         """Use the staged weights from now on."""
         ...
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face name and value of every weight, read from the decoder's own layout; tied ones once."""
+    def places(self) -> Mapping[str, Place]:
+        """Where each weight lies in the decoder's own layout, by Hugging Face name; tied ones once."""
+        ...
+
+    def built_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and value of every weight that the decoder was built with, read again from where they came from."""
         ...
 
     def free(self) -> None:

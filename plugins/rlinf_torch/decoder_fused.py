@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from rlinf_cli.api import UsageError, stored_weights
 from rlinf_torch.architecture import Architecture, rotations
 from rlinf_torch.fused import FusedLayer, FusedWeights, allocate
-from rlinf_torch.places import fill, named
+from rlinf_torch.places import Place, fill
 from rlinf_torch.store import SlotStore
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -22,8 +22,8 @@ Attend = Callable[[int, Tensor], Tensor]
 class FusedDecoder:
     """See `Decoder`. N below is the number of tokens of a call, laid end to end."""
 
-    def __init__(self, architecture: Architecture, weights: FusedWeights, max_sequence: int) -> None:
-        self._a, self._weights = architecture, weights
+    def __init__(self, architecture: Architecture, weights: FusedWeights, max_sequence: int, source: Path) -> None:
+        self._a, self._weights, self._source = architecture, weights, source
         self.vocabulary, self.longest = architecture.vocabulary, architecture.longest
         self._device, self._dtype = weights.norm.device, weights.norm.dtype
         self._rotations = rotations(architecture, max_sequence, self._device)
@@ -37,11 +37,10 @@ class FusedDecoder:
         """Raises UsageError when the directory's weights do not fit its configuration."""
         weights = allocate(architecture, dtype, device)
         try:
-            # files may hold more than the model uses: a copy of a tied head, rotary frequencies
-            fill(weights.places, (item for item in stored_weights(model) if item[0] in weights.places))
+            fill(weights.places, used_weights(model, weights))
         except ValueError as error:
             raise UsageError(f"model directory '{model}': {error}") from error
-        return cls(architecture, weights, max_sequence)
+        return cls(architecture, weights, max_sequence, model)
 
     def reserve(self, slots: int, length: int) -> None:
         if self._store.grow(slots, length):
@@ -63,8 +62,11 @@ class FusedDecoder:
     def adopt(self, staged: FusedWeights) -> None:
         self._weights = staged
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return named(self._weights.places)
+    def places(self) -> Mapping[str, Place]:
+        return self._weights.places
+
+    def built_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return used_weights(self._source, self._weights)
 
     def prefill(self, tokens: Tensor, lengths: Tensor, slots: Tensor) -> Tensor:
         a, (count, width) = self._a, tokens.shape
@@ -161,6 +163,11 @@ class FusedDecoder:
         self._arange = torch.arange(max(store.length, store.slots), device=self._device)
         self._zero = torch.zeros((), dtype=self._dtype, device=self._device)
         self._never = torch.full((), -torch.inf, dtype=self._dtype, device=self._device)
+
+
+def used_weights(model: Path, weights: FusedWeights) -> Iterator[tuple[str, Tensor]]:
+    """A directory's weights that have a place: its files may hold more (a copy of a tied head, rotary frequencies)."""
+    return (item for item in stored_weights(model) if item[0] in weights.places)
 
 
 def _added(x: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

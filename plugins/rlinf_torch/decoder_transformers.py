@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlinf_cli.api import UsageError, load_causal_lm
-from rlinf_torch.places import Place, fill, named
+from rlinf_torch.places import Place, fill
 from rlinf_torch.transformers_cache import Plan, SlotCache, run, unsupported
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
@@ -21,8 +21,8 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 class TransformersDecoder:
     """See `Decoder`. Weights have the names that the model's modules give them (of tied ones the first)."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._model, self._device = model.to(device), device
+    def __init__(self, model: Any, device: torch.device, source: Path) -> None:
+        self._model, self._device, self._source = model.to(device), device, source
         self._dtype: torch.dtype = model.dtype
         config = model.config.get_text_config(decoder=True)
         self.vocabulary: int = config.vocab_size
@@ -38,7 +38,7 @@ class TransformersDecoder:
         reason = unsupported(model.config, max_sequence)
         if reason:
             raise UsageError(f"engine torch cannot run the model in {path}: {reason}")
-        decoder = cls(model, device)
+        decoder = cls(model, device, path)
         reason = decoder.difference()
         if reason:
             raise UsageError(f"engine torch cannot run the model in {path}: {reason}")
@@ -81,16 +81,20 @@ class TransformersDecoder:
         self._cache.copy(sources, targets, length)
 
     def stage(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Place]:
-        staged = {name: Place(place.shape, torch.empty_like(place.view)) for name, place in self._places().items()}
+        staged = {name: Place(place.shape, torch.empty_like(place.view)) for name, place in self.places().items()}
         fill(staged, tensors)
         return staged
 
     def adopt(self, staged: dict[str, Place]) -> None:
-        for name, tensor in self._tensors().items():
+        for name, tensor in distinct_tensors(self._model).items():
             tensor.data = staged[name].view
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return named(self._places())
+    def places(self) -> Mapping[str, Place]:
+        return {name: Place(tuple(tensor.shape), tensor.detach()) for name, tensor in distinct_tensors(self._model).items()}
+
+    def built_weights(self) -> Iterator[tuple[str, Tensor]]:
+        model = load_causal_lm(self._source, str(self._dtype).removeprefix("torch."))
+        return ((name, tensor.detach()) for name, tensor in distinct_tensors(model).items())
 
     def prefill(self, tokens: Tensor, lengths: Tensor, slots: Tensor) -> Tensor:
         count, width = tokens.shape
@@ -112,11 +116,10 @@ class TransformersDecoder:
         logits = run(self._model, tokens, positions, mask, self._cache, keep if self._keeps else None)
         return logits if keep is None or self._keeps else logits[:, keep]
 
-    def _places(self) -> dict[str, Place]:
-        return {name: Place(tuple(tensor.shape), tensor.detach()) for name, tensor in self._tensors().items()}
 
-    def _tensors(self) -> dict[str, Tensor]:
-        distinct: dict[int, tuple[str, Tensor]] = {}
-        for name, tensor in self._model.state_dict(keep_vars=True).items():
-            distinct.setdefault(id(tensor), (name, tensor))
-        return dict(distinct.values())
+def distinct_tensors(model: Any) -> dict[str, Tensor]:
+    """Parameters and buffers of a model by name; of tied ones the first."""
+    distinct: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        distinct.setdefault(id(tensor), (name, tensor))
+    return dict(distinct.values())

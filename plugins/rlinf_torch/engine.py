@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf_cli.api import Completion, Request, UsageError, weights_checksum
+from rlinf_cli.api import Adapter, Completion, Request, UsageError, weights_checksum
 from rlinf_torch.decoder import open_decoder
 from rlinf_torch.engine_config import TorchEngineConfig
+from rlinf_torch.held_weights import HeldWeights
 from rlinf_torch.noise import uniforms
 from rlinf_torch.sampling import sample
 from rlinf_torch.slots import Running, SlotTable, running
@@ -33,11 +34,14 @@ ROUND = 16
 class TorchEngine:
     """See `rlinf_cli.api.Engine`. Runs on the threads that torch is given; one is enough on a CPU."""
 
+    takes_adapters = True
+
     def __init__(self, config: TorchEngineConfig, model: Path, device: str, max_sequence: int) -> None:
         self.version, self.capacity = 0, config.slots
         self._device, self._max_sequence = torch.device(device), max_sequence
         with torch.inference_mode():
             self._decoder = open_decoder(model, self._device, getattr(torch, config.dtype), max_sequence)
+        self._held = HeldWeights(self._decoder)
         if max_sequence > self._decoder.longest:
             raise UsageError(f"prompt and response may have {max_sequence} tokens together, but the model in {model} "
                              f"was made for {self._decoder.longest}: lower rollout.max_prompt_tokens or "
@@ -103,14 +107,14 @@ class TorchEngine:
         self._changed.set()
 
     @torch.inference_mode()
-    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        staged = self._decoder.stage(tensors)
+    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None) -> None:
+        adopt = self._held.stage(tensors, adapter)
         with self._lock:
-            self._decoder.adopt(staged)
+            adopt()
             self.version = version
 
     def weights_checksum(self) -> str:
-        return weights_checksum(self._decoder.named_weights())
+        return weights_checksum(self._held.named())
 
     def stats(self) -> Mapping[str, float]:
         counts = self._counts

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlinf_torch.activations import Keeping
 from rlinf_torch.microbatch import MicroBatch
 
 CHUNK_ELEMENTS = 2**25
@@ -19,10 +21,10 @@ HEAD_ONLY = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3"})
 
 
 class TokenScorer:
-    """Scores tokens under a causal language model of transformers."""
+    """Scores tokens under a causal language model of transformers; `keeping` is around its decoder."""
 
-    def __init__(self, model: Any, chunk_elements: int = CHUNK_ELEMENTS) -> None:
-        self._model = model
+    def __init__(self, model: Any, chunk_elements: int = CHUNK_ELEMENTS, keeping: Keeping = nullcontext) -> None:
+        self._model, self._keeping = model, keeping
         self._chunk = max(1, chunk_elements // model.config.get_text_config().vocab_size)
         self._head_only = model.config.model_type in HEAD_ONLY
         self.sharing_width: int = model.config.hidden_size if _takes_masks(model.config) else 0
@@ -49,9 +51,11 @@ class TokenScorer:
         """What the chosen tokens are predicted from [N, H or V], and how that becomes logits [N, V]."""
         if self._head_only:
             decoder = self._model.get_decoder()
-            hidden = decoder(input_ids=batch.input_ids, use_cache=False, **batch.attention).last_hidden_state
+            with self._keeping():
+                hidden = decoder(input_ids=batch.input_ids, use_cache=False, **batch.attention).last_hidden_state
             return self._model.lm_head, hidden.flatten(0, 1)[batch.positions]
-        logits = self._model(input_ids=batch.input_ids, use_cache=False, **batch.attention).logits
+        with self._keeping():
+            logits = self._model(input_ids=batch.input_ids, use_cache=False, **batch.attention).logits
         return torch.nn.Identity(), logits.flatten(0, 1)[batch.positions]
 
 

@@ -160,6 +160,10 @@ def loss_inputs(items: Sequence[TrainItem], batch: MicroBatch, logprobs: Tensor,
         return torch.from_numpy(np.concatenate(arrays)[mask]).to(logprobs.device)
 
     mask = np.concatenate([item.sample.mask for item in items])
-    sampled = chosen([item.sample.logprobs for item in items])
-    return LossInputs(logprobs, sampled, chosen([item.advantages for item in items]),
-                      chosen([item.weights for item in items]), batch.samples, sampled, None, entropy)
+    old = [item.sample.logprobs if item.old_logprobs is None else item.old_logprobs for item in items]
+    # where the engine drew from another distribution, the two must look equal: nothing is to be corrected
+    sampled = [item.sample.logprobs if item.comparable else own for item, own in zip(items, old, strict=True)]
+    reference = [item.sample.reference_logprobs for item in items if item.sample.reference_logprobs is not None]
+    return LossInputs(logprobs, chosen(old), chosen([item.advantages for item in items]),
+                      chosen([item.weights for item in items]), batch.samples, chosen(sampled),
+                      chosen(reference) if len(reference) == len(items) else None, entropy)

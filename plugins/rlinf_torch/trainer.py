@@ -14,22 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Parameter
 
-from rlinf_cli.api import (
-    LossFunction,
-    Ranks,
-    Sample,
-    TrainItem,
-    UsageError,
-    load_causal_lm,
-    weights_checksum,
-)
+from rlinf_cli.api import Adapter, LossFunction, Ranks, Sample, TrainItem
 from rlinf_torch import checkpoint
+from rlinf_torch.activations import arrange
 from rlinf_torch.distributed import RankGroup
 from rlinf_torch.logprobs import TokenScorer
 from rlinf_torch.microbatch import Rows, loss_inputs, micro_batch, plan
 from rlinf_torch.optimiser import Optimiser
+from rlinf_torch.policy import open_policy
 from rlinf_torch.trainer_config import TorchTrainerConfig
 
 
@@ -52,15 +45,11 @@ class TorchTrainer:
     def __init__(self, config: TorchTrainerConfig, model: Path, device: str, ranks: Ranks, total_steps: int) -> None:
         self._config, self._device, self._rank = config, torch.device(device), ranks.rank
         self._group = RankGroup(ranks, self._device)
-        # eval: dropout would make the trainer's policy another one than the engine's
-        self._model = load_causal_lm(model, "float32").to(self._device).eval()
-        self._tokenizer = checkpoint.read_tokenizer(model)
-        self._scorer = TokenScorer(self._model)
-        self._trained = choose_parameters(self._model, config.train_layers)
-        self._optimiser = Optimiser(self._trained, config, total_steps)
-        if config.gradient_checkpointing:
-            recompute_layers(self._model)
-        self._group.require_equal(weights_checksum(self.named_weights()))
+        self._policy = open_policy(model, config, trained=total_steps > 0)
+        self._policy.model.to(self._device)
+        self._scorer = TokenScorer(self._policy.model, keeping=arrange(self._policy.model, config.activations))
+        self._optimiser = Optimiser(self._policy.trained, config, total_steps) if total_steps else None
+        self._group.require_equal(self._policy.checksum())
 
     def log_probs(self, samples: Sequence[Sample], temperature: float) -> list[NDArray[np.float32]]:
         scored = [np.empty(0, np.float32)] * len(samples)
@@ -73,11 +62,12 @@ class TorchTrainer:
 
     def train_step(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
                    needs_entropy: bool = False) -> dict[str, float]:
+        optimiser = self._require_optimiser()
         tally = merge(self._group.gather(self._accumulate(items, loss, temperature, needs_entropy)))
         if not tally.tokens:
             raise ValueError("an optimiser step needs at least one trained token")
         self._group.sum(self._gradients())
-        norm = self._optimiser.gradient_norm()
+        norm = optimiser.gradient_norm()
         self._require_finite(tally.metrics["actor/loss"], norm.item())
         return {
             **tally.metrics,
@@ -85,11 +75,17 @@ class TorchTrainer:
             "actor/logp_diff_mean": tally.logp_diff / tally.tokens,
             "actor/logp_diff_max": tally.logp_diff_max,
             "actor/grad_norm": norm.item(),
-            "actor/lr": self._optimiser.step(norm),
+            "actor/lr": optimiser.step(norm),
         }
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return checkpoint.named_weights(self._model)
+        return self._policy.named_weights()
+
+    def adapter(self) -> Adapter | None:
+        return self._policy.adapter
+
+    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return self._policy.adapter_weights()
 
     def onload(self) -> None:
         self._place(self._device)
@@ -102,11 +98,11 @@ class TorchTrainer:
 
     def save(self, directory: Path) -> None:
         if self._rank == 0:
-            checkpoint.save(directory, self._model, self._tokenizer, self._optimiser)
+            checkpoint.save(directory, self._policy, self._require_optimiser())
 
     def load(self, directory: Path) -> None:
-        checkpoint.load(directory, self._model, self._optimiser)
-        self._group.require_equal(weights_checksum(self.named_weights()))
+        checkpoint.load(directory, self._policy, self._require_optimiser())
+        self._group.require_equal(self._policy.checksum())
 
     def _plan(self, samples: Sequence[Sample]) -> list[Rows]:
         return plan(samples, self._config.micro_batch_tokens, self._scorer.sharing_width)
@@ -137,30 +133,37 @@ class TorchTrainer:
         inputs = loss_inputs(items, batch, logprobs, entropy if needs_entropy else None)
         value, metrics = loss(inputs)
         value.backward()  # type: ignore[no-untyped-call]
-        diff = (logprobs.detach() - inputs.old_logprobs).abs()
+        diff = (logprobs.detach() - inputs.sampled_logprobs).abs()
         return {"tokens": torch.tensor(len(diff)), "entropy": entropy.detach().sum(), "logp_diff": diff.sum(),
                 "logp_diff_max": diff.max(), "actor/loss": value.detach(), **metrics}
 
     def _gradients(self) -> list[Tensor]:
         """Of all trained parameters: one that took no part here may have on another rank."""
-        for parameter in self._trained.values():
+        for parameter in self._policy.trained.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        return [parameter.grad for parameter in self._trained.values() if parameter.grad is not None]
+        return [parameter.grad for parameter in self._policy.trained.values() if parameter.grad is not None]
 
     def _require_finite(self, loss: float, norm: float) -> None:
         for name, value in ("loss", loss), ("norm of the gradient", norm):
             if not math.isfinite(value):
-                self._optimiser.skip()
-                raise FloatingPointError(f"the {name} is {value} in optimiser step {self._optimiser.steps + 1}; "
+                optimiser = self._require_optimiser()
+                optimiser.skip()
+                raise FloatingPointError(f"the {name} is {value} in optimiser step {optimiser.steps + 1}; "
                                          "the weights were left as they were")
+
+    def _require_optimiser(self) -> Optimiser:
+        if self._optimiser is None:
+            raise ValueError("this trainer was built with total_steps=0: its model is never trained")
+        return self._optimiser
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16")
 
     def _place(self, device: torch.device) -> None:
-        self._model.to(device)
-        self._optimiser.to(device)
+        self._policy.model.to(device)
+        if self._optimiser is not None:
+            self._optimiser.to(device)
 
 
 def read(row: Mapping[str, Tensor]) -> Tally:
@@ -179,25 +182,3 @@ def merge(tallies: Sequence[Tally]) -> Tally:
     return Tally(sum(tally.tokens for tally in tallies), sum(tally.entropy for tally in tallies),
                  sum(tally.logp_diff for tally in tallies),
                  max((tally.logp_diff_max for tally in tallies), default=0.0), metrics)
-
-
-def choose_parameters(model: Any, layers: int) -> dict[str, Parameter]:
-    """The parameters to train, by name; the others get no gradient. `layers` 0 trains all, N the last N decoder layers.
-
-    Raises UsageError when the model has fewer.
-    """
-    if layers:
-        decoder = model.get_decoder().layers
-        if layers > len(decoder):
-            raise UsageError(f"trainer.train_layers is {layers}, but the model has {len(decoder)} decoder layers")
-        model.requires_grad_(False)
-        decoder[-layers:].requires_grad_(True)
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def recompute_layers(model: Any) -> None:
-    """Drop each decoder layer's activations and compute them again in the backward pass."""
-    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    for layer in model.get_decoder().layers:
-        # transformers does it in training mode only; the flag alone, since `train()` would also switch dropout on
-        layer.training = True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 
-from rlinf_cli.api import key
+from rlinf_cli.api import PluginError, key
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,33 @@ class TorchTrainerConfig:
     """Gradients are scaled down to this global norm (L2)."""
     micro_batch_tokens: int = key(16384, ge=1)
     """Most tokens, padding included, that pass through the model at once; changes memory and speed, not the result."""
-    gradient_checkpointing: bool = False
-    """Recompute each layer's activations in the backward pass instead of keeping them: less memory, a third slower."""
+    activations: str = key("keep", choices=("keep", "recompute", "offload"))
+    """What the backward pass needs of the decoder layers: kept; recomputed from the input of each layer (less memory, a
+    third slower); or that with the inputs in host memory (a GPU then holds one layer's)."""
     train_layers: int = key(0, ge=0)
     """Train the last N decoder layers only, everything else stays as it is; 0 trains everything."""
+    lora_rank: int = key(0, ge=0)
+    """Train a low-rank adapter (LoRA) of this rank and leave the weights as they are; 0 trains the weights."""
+    lora_alpha: float = key(32.0, gt=0)
+    """The adapter is added to the weights times `lora_alpha / lora_rank`."""
+    lora_targets: list[str] = field(default_factory=list)
+    """Linear layers that get an adapter, by the end of their names (`q_proj`); empty: all of the decoder layers'."""
     dtype: str = key("float32", choices=("float32", "bfloat16"))
-    """Type of the model's arithmetic. Weights, gradients and optimiser state are float32 with either."""
+    """Type of the model's arithmetic. What is trained, gradients and optimiser state are float32 with either."""
+    frozen_dtype: str = key("float32", choices=("float32", "bfloat16"))
+    """Type in which the matrices beneath an adapter, and those of a reference model, are kept: with `dtype=bfloat16`,
+    bfloat16 takes half the memory and computes the same."""
+
+    def problems(self) -> Iterator[str]:
+        """What contradicts itself. Raises PluginError when an adapter is wanted and peft is not there."""
+        if self.lora_rank and self.train_layers:
+            yield (f"trainer.lora_rank={self.lora_rank} and trainer.train_layers={self.train_layers} contradict each other: "
+                   "an adapter leaves all weights as they are (lora_targets chooses where it acts)")
+        if self.lora_targets and not self.lora_rank:
+            yield "trainer.lora_targets is set, but trainer.lora_rank is 0: give the adapter's rank, e.g. trainer.lora_rank=16"
+        if self.frozen_dtype == "bfloat16" and self.dtype == "float32":
+            yield ("trainer.frozen_dtype=bfloat16 needs trainer.dtype=bfloat16: in float32 arithmetic, rounded weights are "
+                   "another model")
+        if self.lora_rank and find_spec("peft") is None:
+            raise PluginError(f"trainer.lora_rank={self.lora_rank} needs peft, not installed here; run: "
+                              "pip install 'rlinf-cli[lora]'")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Used through `Channel`, but for `cancel_all`, `flush`, `register_node_store` and `close`.
+    """Used through `Channel`, but for `cancel_all`, `flush`, `register_node_store`, `node_store` and `close`.
 
     `node`: the name of this process's node, by default the controller's when its shared memory is this process's, too ·
     `timeout`: seconds that a call waits when it is not told otherwise · `stores`: removes the files of its node.
@@ -61,6 +61,10 @@ class Client:
     def register_node_store(self, node: str, reader: Reader) -> None:
         """How the shared memory of another node is read."""
         self._codec.node_stores[node] = reader
+
+    def node_store(self, node: str) -> Reader:
+        """What reads the shared memory of another node. Raises ChannelError when none was registered."""
+        return self._codec.node_store(node)
 
     def cancel_all(self, reason: str) -> None:
         """Every put and get of every process, waiting or later, raises ChannelBrokenError(reason)."""

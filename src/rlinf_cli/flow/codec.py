@@ -84,12 +84,16 @@ class Codec:
 
     def _fetch(self, slot: Slot) -> Array:
         """The bytes of a slot of another node; they are copied, so the slot is free again."""
-        reader = self.node_stores.get(slot.node)
-        if reader is None:
-            raise ChannelError(f"node {self.node} has no reader for node {slot.node}: register_node_store first")
-        array = reader(slot.id.file, slot.id.offset, slot.used)
+        array = self.node_store(slot.node)(slot.id.file, slot.id.offset, slot.used)
         self.release(slot.id)
         return array
+
+    def node_store(self, node: str) -> Reader:
+        """What reads the shared memory of another node."""
+        reader = self.node_stores.get(node)
+        if reader is None:
+            raise ChannelError(f"node {self.node} has no reader for node {node}: register_node_store first")
+        return reader
 
     def discard(self, payloads: Sequence[Payload]) -> None:
         """Nobody will decode these."""

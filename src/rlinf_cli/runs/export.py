@@ -1,4 +1,7 @@
-"""A checkpoint's policy as a Hugging Face directory of its own; needs no accelerator and builds no model."""
+"""A checkpoint's policy as a Hugging Face directory of its own; needs no accelerator and builds no model.
+
+Where a run trained an adapter, that is merged into the model beneath it, or exported as it is.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import yaml
 
 from rlinf_cli.errors import RunError, UsageError
+from rlinf_cli.models.dtypes import DTYPES, cast, set_dtype
+from rlinf_cli.models.merge import ADAPTER_CONFIG, merge_adapter, read_adapter
 from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints
 from rlinf_cli.runs.directory import RunDirectory
 from rlinf_cli.runs.files import explained, files_below, remove_tree, storage_trouble, sync_tree
 from rlinf_cli.runs.naming import CHECKPOINTS, locate
+from rlinf_cli.runs.policy import CONFIG, base_model, has_adapter, whole_model
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""The types to export to, and what safetensors calls them."""
-
-CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
 _ASIDE = ".rlinf-export"
 _OF_A_MODEL = re.compile(r".*\.(json|safetensors|txt|model|jinja|md)|\.gitattributes|additional_chat_templates")
-_DTYPE_KEYS = ("dtype", "torch_dtype")
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,11 @@ class Exported:
 
 
 def export_model(run: str | Path, directory: Path, step: int | None = None, dtype: str | None = None,
-                 overwrite: bool = False, runs: Path = Path("runs")) -> Exported:
+                 overwrite: bool = False, runs: Path = Path("runs"), adapter: bool = False) -> Exported:
     """Write the policy of a checkpoint (the latest, if `step` is None) to `directory`.
 
     `run` is a run's directory or name, or one of its checkpoints. With `dtype` floating-point weights are converted.
+    With `adapter` the adapter alone is written, in peft's layout, instead of being merged into its model.
     The directory must be new or empty, or, with `overwrite`, hold a model and nothing else. Files are written aside
     first; `config.json`, without which nothing loads, comes last.
 
@@ -62,18 +62,36 @@ def export_model(run: str | Path, directory: Path, step: int | None = None, dtyp
     checkpoint, run_path = _find_checkpoint(run, step, runs)
     _check_target(directory, run_path, overwrite)
     checkpoint.verify(full=True)
-    if not (checkpoint.model / CONFIG).is_file():
-        raise UsageError(f"checkpoint {checkpoint.path} holds no Hugging Face model (no model/{CONFIG})")
+    write = _adapter_alone(checkpoint, dtype) if adapter else _whole(checkpoint, run_path, dtype)
     with _aside(directory) as aside:
-        if dtype is None:
-            _copy(checkpoint.model, aside, files_below(checkpoint.model))
-        else:
-            _convert(checkpoint.model, aside, dtype)
+        write(aside)
         weights = _weights(aside)
         files = {name: (aside / name).stat().st_size for name in files_below(aside)}
         sync_tree(aside)
         _publish(aside, directory)
     return Exported(directory, run_path, checkpoint.step, weights.dtype, files)
+
+
+def _whole(checkpoint: Checkpoint, run: Path, dtype: str | None) -> Callable[[Path], None]:
+    """What writes the model to a directory; what is missing is told now."""
+    if has_adapter(checkpoint):
+        stored = read_adapter(checkpoint.adapter)
+        config = yaml.safe_load(RunDirectory(run).config.read_text(encoding="utf-8"))
+        base = base_model(stored, config["model"]["name"], config["seed"])
+        return lambda target: merge_adapter(base, stored, target, dtype or "float32")
+    model = whole_model(checkpoint)
+    if dtype is None:
+        return lambda target: _copy(model, target, files_below(model))
+    return lambda target: _convert(model, target, dtype)
+
+
+def _adapter_alone(checkpoint: Checkpoint, dtype: str | None) -> Callable[[Path], None]:
+    if dtype is not None:
+        raise UsageError("an adapter is exported as it was saved: leave out --dtype, or --adapter")
+    if not has_adapter(checkpoint):
+        raise UsageError(f"checkpoint {checkpoint.path} has no adapter, its run trained the weights themselves: "
+                         "leave out --adapter")
+    return lambda target: _copy(checkpoint.adapter, target, files_below(checkpoint.adapter))
 
 
 def _find_checkpoint(run: str | Path, step: int | None, runs: Path) -> tuple[Checkpoint, Path]:
@@ -116,11 +134,15 @@ def _check_replaceable(directory: Path, names: list[str]) -> None:
 
 
 def _is_model(directory: Path) -> bool:
+    return _has_key(directory / CONFIG, "model_type") or _has_key(directory / ADAPTER_CONFIG, "peft_type")
+
+
+def _has_key(path: Path, key: str) -> bool:
     try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(config, dict) and "model_type" in config
+    return isinstance(config, dict) and key in config
 
 
 @contextlib.contextmanager
@@ -142,15 +164,16 @@ def _aside(directory: Path) -> Iterator[Path]:
 
 
 def _publish(aside: Path, directory: Path) -> None:
-    """Replace what is in the directory. What loads a model reads `config.json` first: it goes first and comes last."""
-    old = sorted(set(os.listdir(directory)) - {_ASIDE}, key=lambda name: name != CONFIG)
+    """Replace what is in the directory. What loads a model reads its configuration first: it goes first and comes last."""
+    first = (CONFIG, ADAPTER_CONFIG)
+    old = sorted(set(os.listdir(directory)) - {_ASIDE}, key=lambda name: name not in first)
     for name in old:
         path = directory / name
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
-    for name in sorted(os.listdir(aside), key=lambda name: name == CONFIG):
+    for name in sorted(os.listdir(aside), key=lambda name: name in first):
         os.rename(aside / name, directory / name)
     sync_tree(directory)
 
@@ -166,7 +189,7 @@ def _convert(source: Path, target: Path, dtype: str) -> None:
     _copy(source, target, (name for name in files_below(source) if not name.endswith(".safetensors")))
     for path in sorted(source.glob("*.safetensors")):
         _convert_file(path, target / path.name, dtype)
-    _edit_json(target / CONFIG, lambda config: _set_dtype(config, dtype))
+    _edit_json(target / CONFIG, lambda config: set_dtype(config, dtype))
     if (target / _INDEX).exists():
         size = _weights(target).size
         _edit_json(target / _INDEX, lambda index: index.setdefault("metadata", {}).update(total_size=size))
@@ -177,28 +200,8 @@ def _convert_file(source: Path, target: Path, dtype: str) -> None:
     from safetensors.torch import load_file, save_file
 
     wanted = getattr(torch, dtype)
-    converted = {name: _cast(name, tensor, wanted) for name, tensor in load_file(source).items()}
+    converted = {name: cast(name, tensor, wanted) for name, tensor in load_file(source).items()}
     save_file(converted, target, metadata={"format": "pt"})
-
-
-def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    cast = tensor.to(dtype)
-    if not cast.isfinite().all() and tensor.isfinite().all():
-        raise UsageError(f"{name} has values beyond the range of {str(dtype).removeprefix('torch.')}: "
-                         "export with --dtype bfloat16 or float32")
-    return cast
-
-
-def _set_dtype(config: dict[str, Any], dtype: str) -> None:
-    """In the configuration, and in those of the parts that a composed model has."""
-    for key in _DTYPE_KEYS:
-        if key in config:
-            config[key] = dtype
-    for part in config.values():
-        if isinstance(part, dict):
-            _set_dtype(part, dtype)
 
 
 def _edit_json(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:

@@ -5,10 +5,16 @@ import os
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.errors import RunError
-from rlinf_cli.flow.weights import ALIGNMENT, Publisher, Receiver, layout
+from rlinf_cli.flow.segments import read_segment
+from rlinf_cli.flow.weights import ALIGNMENT, Publisher, Receiver, buckets, layout
 from rlinf_cli.models.checksum import weights_checksum
+from rlinf_cli.models.merge import base_checksum
+
+ADAPTER = Adapter(2, 0.5, ("w",))
 
 
 def tensors(seed=0, dtype=torch.float32):
@@ -17,26 +23,49 @@ def tensors(seed=0, dtype=torch.float32):
             ("scalar", torch.tensor(1.5, dtype=dtype))]
 
 
+class Client:
+    """What a receiver knows of its process: its node, and how another one's shared memory is read."""
+
+    def __init__(self, node, directory=None):
+        self.node, self._directory, self.reads = node, directory, []
+
+    def node_store(self, node):
+        assert node == "here"
+
+        def read(file, offset, length):
+            self.reads.append(length)
+            data = read_segment(str(self._directory), file, offset, length)
+            data.flags.writeable = False  # as Ray gives it
+            return data
+
+        return read
+
+
 class Engine:
     """Holds what it received, as an engine does: in storage of its own."""
 
-    def __init__(self):
-        self.receiver, self.held, self.version = Receiver(), {}, -1
+    def __init__(self, client=None, model=None, **options):
+        self.receiver, self.held, self.version = Receiver(client or Client("here"), model, **options), {}, -1
 
-    def take(self, manifest, region):
+    def take(self, manifest):
         self.version = manifest.version
-        self.held = {name: tensor.clone() for name, tensor in self.receiver.tensors(manifest, None)}
+        self.held = {name: tensor.clone() for name, tensor in self.receiver.tensors(manifest)}
         return weights_checksum(self.held.items())
 
 
 def send_to(*engines):
-    return lambda manifest, region: [engine.take(manifest, region) for engine in engines]
+    return lambda manifest: [engine.take(manifest) for engine in engines]
+
+
+@pytest.fixture
+def publisher(tmp_path):
+    return Publisher(tmp_path, "here")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_engine_holds_what_was_published(tmp_path, dtype):
+def test_every_engine_holds_what_was_published(publisher, dtype):
     engines, published = (Engine(), Engine()), tensors(dtype=dtype)
-    Publisher(tmp_path).publish(3, published, False, send_to(*engines))
+    publisher.publish(3, published, False, send_to(*engines))
     for engine in engines:
         assert engine.version == 3
         assert list(engine.held) == ["embed", "norm", "scalar"]
@@ -45,11 +74,11 @@ def test_every_engine_holds_what_was_published(tmp_path, dtype):
             assert torch.equal(engine.held[name], tensor)
 
 
-def test_a_version_does_not_overwrite_the_one_before_it(tmp_path):
-    publisher, receiver, seen = Publisher(tmp_path), Receiver(), []
+def test_a_version_does_not_overwrite_the_one_before_it(publisher):
+    receiver, seen = Receiver(Client("here"), None), []
 
-    def send(manifest, region):
-        seen.append(dict(receiver.tensors(manifest, None)))
+    def send(manifest):
+        seen.append(dict(receiver.tensors(manifest)))
         return [manifest.checksum]
 
     for version in range(2):
@@ -58,8 +87,8 @@ def test_a_version_does_not_overwrite_the_one_before_it(tmp_path):
     assert torch.equal(seen[1]["embed"], tensors(1)[0][1])
 
 
-def test_regions_are_reused_and_grow(tmp_path):
-    publisher, engine = Publisher(tmp_path), Engine()
+def test_regions_are_reused_and_grow(tmp_path, publisher):
+    engine = Engine()
     inodes = []
     for version in range(4):
         publisher.publish(version, tensors(version), version > 0, send_to(engine))
@@ -74,38 +103,102 @@ def test_regions_are_reused_and_grow(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_engine_that_holds_other_weights_is_named(tmp_path):
+def test_an_engine_that_holds_other_weights_is_named(publisher):
     with pytest.raises(RunError, match=r"rollout\[1\] holds other weights than the trainer sent for version 5"):
-        Publisher(tmp_path).publish(5, tensors(), False, lambda manifest, region: [manifest.checksum, "0" * 16])
+        publisher.publish(5, tensors(), False, lambda manifest: [manifest.checksum, "0" * 16])
 
 
-def test_a_step_that_left_the_weights_alone_is_an_error(tmp_path):
-    publisher, engine = Publisher(tmp_path), Engine()
-    publisher.publish(0, tensors(), False, send_to(engine))
-    publisher.publish(0, tensors(), False, send_to(engine))
+@pytest.mark.parametrize("adapter", [None, ADAPTER], ids=["weights", "adapter"])
+def test_a_step_that_left_the_weights_alone_is_an_error(publisher, adapter):
+    """Scenario W1."""
+    engine = Engine()
+    publisher.publish(0, tensors(), False, send_to(engine), adapter)
+    publisher.publish(0, tensors(), False, send_to(engine), adapter)
     with pytest.raises(RunError, match="stepped to version 1, but the weights did not change"):
-        publisher.publish(1, tensors(), True, send_to(engine))
+        publisher.publish(1, tensors(), True, send_to(engine), adapter)
 
 
-def test_a_remote_engine_reads_the_same_bytes(tmp_path, monkeypatch):
-    import ray
+@pytest.mark.parametrize("size", [1, 64, 100, 256, 300, 1 << 26])
+def test_the_result_does_not_depend_on_the_size_of_buckets(tmp_path, publisher, size):
+    """Scenario W2: engines on this node and on others."""
+    near, far = Engine(bucket_bytes=size), Engine(Client("elsewhere", tmp_path), bucket_bytes=size)
+    published = [*tensors(), ("empty", torch.zeros(0, 3)), ("flags", torch.tensor([True, False])), ("large", torch.randn(40, 30))]
+    publisher.publish(0, published, False, send_to(near, far))
+    for engine in near, far:
+        assert list(engine.held) == [name for name, _ in published]
+        assert all(torch.equal(engine.held[name], tensor) for name, tensor in published)
+    reads = far.receiver._client.reads
+    assert max(reads) <= size
+    assert near.receiver._client.reads == []
+    assert (len(reads) == 1) is (size > 10_000)
 
-    monkeypatch.setattr(ray, "get", lambda reference: reference)
-    received = {}
 
-    def send(manifest, region):
-        frozen = region.copy()
-        frozen.flags.writeable = False  # as Ray gives it
-        received.update((name, tensor.clone()) for name, tensor in Receiver().tensors(manifest, [frozen]))
-        return [manifest.checksum]
+def test_a_bucket_is_tensors_side_by_side_or_a_larger_one():
+    entries, _ = layout((name, torch.zeros(count, dtype=torch.uint8)) for name, count in
+                        (("a", 60), ("b", 10), ("c", 300), ("d", 1), ("e", 64), ("f", 64)))
+    grouped = [[entry.name for entry in bucket] for bucket in buckets(entries, 128)]
+    assert grouped == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+    assert [entry.name for bucket in buckets(entries, 1) for entry in bucket] == list("abcdef")
+    assert len(list(buckets(entries, 1))) == 6
+    assert len(list(buckets(entries, 10_000))) == 1
+    assert list(buckets([], 10)) == []
 
-    Publisher(tmp_path).publish(0, tensors(), False, send)
-    assert torch.equal(received["norm"], tensors()[1][1])
+
+def test_a_bucket_that_is_cut_short_does_not_pass(tmp_path, publisher):
+    far = Engine(Client("elsewhere", tmp_path), bucket_bytes=64)
+
+    def cut(manifest):
+        os.truncate(manifest.path, 70)
+        return [far.take(manifest)]
+
+    with pytest.raises(RunError, match=r"rollout\[0\] holds other weights"):
+        publisher.publish(0, [("embed", torch.ones(7, 5))], False, cut)
 
 
-def test_tensors_that_are_not_contiguous_keep_their_values(tmp_path):
+def test_an_adapter_is_told_with_its_factors(tmp_path, publisher):
+    seen = []
+    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or [manifest.checksum], ADAPTER, "")
+    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or [manifest.checksum])
+    assert [manifest.adapter for manifest in seen] == [ADAPTER, None]
+
+
+def test_an_adapter_of_another_model_is_refused_by_the_engine(tmp_path, publisher):
+    own, other = tmp_path / "own", tmp_path / "other"
+    for seed, model in enumerate((own, other)):
+        model.mkdir()
+        save_file(dict(tensors(seed)), model / "model.safetensors")
+    right, wrong = Engine(model=own), Engine(model=other)
+    base = base_checksum(own)
+    publisher.publish(0, tensors(), False, send_to(right, right), ADAPTER, base)
+    with pytest.raises(RunError, match=r"the adapter of version 0 belongs to other weights than those in .*other on here: "
+                                       "give all nodes the same model"):
+        publisher.publish(0, tensors(), False, send_to(wrong), ADAPTER, base)
+
+
+def test_engines_get_weights_in_the_type_that_they_hold(tmp_path):
+    engine, publisher = Engine(), Publisher(tmp_path, "here", "bfloat16")
+    published = [*tensors(), ("count", torch.tensor(3))]
+    publisher.publish(0, published, False, send_to(engine))
+    assert {name: tensor.dtype for name, tensor in engine.held.items()} == {
+        "embed": torch.bfloat16, "norm": torch.bfloat16, "scalar": torch.bfloat16, "count": torch.int64}
+    assert torch.equal(engine.held["embed"], published[0][1].bfloat16())
+    publisher.publish(0, published, False, send_to(engine), ADAPTER)
+    assert engine.held["embed"].dtype == torch.float32
+
+
+def test_a_step_too_small_for_that_type_is_a_step_all_the_same(tmp_path):
+    engine, publisher = Engine(), Publisher(tmp_path, "here", "bfloat16")
+    publisher.publish(0, tensors(), False, send_to(engine))
+    moved = [(name, tensor * (1 + 1e-6)) for name, tensor in tensors()]
+    publisher.publish(1, moved, True, send_to(engine))
+    assert engine.version == 1
+    with pytest.raises(RunError, match="stepped to version 2, but the weights did not change"):
+        publisher.publish(2, moved, True, send_to(engine))
+
+
+def test_tensors_that_are_not_contiguous_keep_their_values(publisher):
     engine, tensor = Engine(), torch.arange(12.0).view(3, 4).t()
-    Publisher(tmp_path).publish(0, [("t", tensor)], False, send_to(engine))
+    publisher.publish(0, [("t", tensor)], False, send_to(engine))
     assert torch.equal(engine.held["t"], tensor)
 
 
@@ -117,11 +210,11 @@ def test_layout_aligns_every_tensor():
     assert all(np.diff([entry.offset for entry in entries]) >= [entry.length for entry in entries[:-1]])
 
 
-def test_a_full_shared_memory_is_one_sentence(tmp_path, monkeypatch):
+def test_a_full_shared_memory_is_one_sentence(tmp_path, publisher, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(RunError, match=r"no room for 0 MB of weights in .*No space left on device.*enlarge /dev/shm"):
-        Publisher(tmp_path).publish(0, tensors(), False, send_to())
+        publisher.publish(0, tensors(), False, send_to())
     assert list(tmp_path.iterdir()) == []

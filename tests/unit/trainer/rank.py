@@ -1,6 +1,7 @@
 """One rank of a trainer, as a process of its own: `python rank.py RANK WORLD PORT JOBS OUT`.
 
-JOBS is a pickle of (model directory, [job, ...]); a job is a dict with `items` (one list a rank) and `poison` (the rank
+JOBS is a pickle of (model directory, {key: value} of the trainer, [job, ...]);
+a job is a dict with `items` (one list a rank) and `poison` (the rank
 whose loss is NaN, or None), or with `load` (one directory a rank). Rank 0 leaves a checkpoint of each training job in
 OUT; each rank its answers in OUT/RANK.json.
 """
@@ -42,8 +43,9 @@ def train(trainer, job, rank):
 
 def main(rank, world, port, jobs, out):
     torch.set_num_threads(1)
-    model, todo = pickle.loads(Path(jobs).read_bytes())
-    config = TorchTrainerConfig(lr=1e-3, max_grad_norm=1e9, micro_batch_tokens=60)
+    torch.manual_seed(0)
+    model, keys, todo = pickle.loads(Path(jobs).read_bytes())
+    config = TorchTrainerConfig(lr=1e-3, max_grad_norm=1e9, micro_batch_tokens=60, **keys)
     trainer = TorchTrainer(config, model, "cpu", Ranks(rank, world, f"tcp://127.0.0.1:{port}"), 10)
     start = out / "start"
     start.mkdir(exist_ok=True)

@@ -43,9 +43,11 @@ def rollout(model, step, noise):
 
 
 def train(trainer, algorithm, samples, step):
-    advantages = algorithm.advantages(Returns(torch.tensor([one.reward for one in samples]),
-                                              torch.tensor([int(one.group_id) for one in samples]),
-                                              torch.tensor([len(one.response_ids) for one in samples]))).numpy()
+    returns = Returns(torch.tensor([one.reward for one in samples]), torch.tensor([int(one.group_id) for one in samples]),
+                      torch.tensor([len(one.response_ids) for one in samples]),
+                      torch.tensor([one.finish == "length" for one in samples]), LONGEST,
+                      torch.from_numpy(np.concatenate([one.logprobs for one in samples])))
+    advantages = algorithm.advantages(returns)[0].numpy()
     for part in np.array_split(np.random.default_rng([step, 1]).permutation(len(samples)), MINIBATCHES):
         weights = token_weights([samples[i].mask for i in part], algorithm.aggregation, LONGEST)
         items = [TrainItem(samples[i], advantages[i] * samples[i].mask, share)

@@ -138,3 +138,20 @@ def test_loss_inputs_follow_the_trained_tokens():
     assert inputs.samples.tolist() == [0, 0, 1]
     assert inputs.logprobs is logprobs
     assert inputs.entropy is entropy
+
+
+def test_what_the_loss_compares():
+    """The ratio's denominator, what was sampled, and the reference, item by item."""
+    def item(first, **more):
+        return TrainItem(sample([1], [3, 4], [True, first]), np.ones(2, np.float32), np.ones(2, np.float32), **more)
+
+    items = [item(True), item(False, old_logprobs=np.array([-5, -6], np.float32)),
+             item(True, old_logprobs=np.array([-7, -8], np.float32), comparable=False)]
+    batch = lay_out([one.sample for one in items])
+    inputs = loss_inputs(items, batch, torch.zeros(5), None)
+    assert inputs.old_logprobs.tolist() == [0, -1, -5, -7, -8]
+    assert inputs.sampled_logprobs.tolist() == [0, -1, 0, -7, -8]
+    assert inputs.reference_logprobs is None
+    for number, one in enumerate(items):
+        one.sample.reference_logprobs = np.array([number, 10 + number], np.float32)
+    assert loss_inputs(items, batch, torch.zeros(5), None).reference_logprobs.tolist() == [0, 10, 1, 2, 12]

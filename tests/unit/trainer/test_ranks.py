@@ -30,12 +30,9 @@ def jobs(make_items, samples):
             split(means, shares), split(items, shares, poison=1), split(items, [[], []])]
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory, make_model, jobs):
-    """Of each rank, for each job; and where the checkpoints are."""
-    out = tmp_path_factory.mktemp("ranks")
-    others = {"load": [out / "start", out / "0"]}
-    (out / "jobs").write_bytes(pickle.dumps((make_model(), [*jobs, others])))
+def answers_of(out, model, jobs, **keys):
+    """Of each rank, for each job."""
+    (out / "jobs").write_bytes(pickle.dumps((model, keys, jobs)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     script = Path(__file__).with_name("rank.py")
@@ -48,7 +45,14 @@ def answers(tmp_path_factory, make_model, jobs):
     finally:
         for rank in ranks:
             rank.kill()
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)], out
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory, make_model, jobs):
+    """And where the checkpoints are."""
+    out = tmp_path_factory.mktemp("ranks")
+    return answers_of(out, make_model(), [*jobs, {"load": [out / "start", out / "0"]}]), out
 
 
 def gradient(directory):
@@ -67,6 +71,20 @@ def test_the_gradient_is_that_of_one_rank(answers, jobs, build, grpo, tmp_path, 
     expected = gradient(tmp_path)
     assert float((gradient(out / f"{job}") - expected).norm() / expected.norm()) < 1e-6
     assert first[job]["metrics"] == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+
+
+def test_an_adapter_begins_and_moves_alike_on_both(make_model, jobs, build, grpo, tmp_path):
+    lora = {"lora_rank": 4, "lora_alpha": 8.0}
+    first, second = answers_of(tmp_path, make_model(), jobs[:1], **lora)
+    assert first == second
+    torch.manual_seed(0)
+    alone = build(max_grad_norm=1e9, micro_batch_tokens=60, **lora)
+    metrics = alone.train_step([item for part in jobs[EVEN]["items"] for item in part], grpo.loss, 1.0)
+    (tmp_path / "alone").mkdir()
+    alone.save(tmp_path / "alone")
+    expected = gradient(tmp_path / "alone")
+    assert float((gradient(tmp_path / "0") - expected).norm() / expected.norm()) < 1e-6
+    assert first[0]["metrics"] == pytest.approx(metrics, rel=1e-5, abs=1e-7)
 
 
 def test_numbers_that_are_not_finite_on_one_rank_stop_both(answers, build):

@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_plain_transformers(build, make_model, samples, 
 
 def test_metrics(build, samples, make_items, grpo, make_model, reference):
     metrics = build(warmup_steps=4).train_step(make_items(samples), grpo.loss, 1.0)
-    assert {name.removeprefix("actor/") for name in metrics} == {
+    assert {name.removeprefix("actor/") for name in metrics} >= {
         "loss", "entropy", "kl", "ratio", "clip_frac", "grad_norm", "lr", "logp_diff_mean", "logp_diff_max"}
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
     assert metrics["actor/lr"] == pytest.approx(1e-3 / 4)
@@ -208,7 +208,7 @@ def test_no_entropy_unless_asked_for(build, samples, make_items, grpo):
 
 @pytest.mark.parametrize("layers", [0, 1])
 def test_gradient_checkpointing_changes_nothing(build, make_model, samples, make_items, grpo, tmp_path, layers):
-    results = [gradient(build(gradient_checkpointing=on, train_layers=layers), make_items(samples), grpo.loss,
+    results = [gradient(build(activations="recompute" if on else "keep", train_layers=layers), make_items(samples), grpo.loss,
                         tmp_path / f"{on}") for on in (False, True)]
     assert results[0][0] == pytest.approx(results[1][0])
     assert distance(results[0][1], results[1][1]) < 1e-6
@@ -216,7 +216,7 @@ def test_gradient_checkpointing_changes_nothing(build, make_model, samples, make
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_there_is_no_dropout(build, make_model, samples, make_items, grpo, checkpointing):
-    trainer = build(make_model(attention_dropout=0.5), gradient_checkpointing=checkpointing)
+    trainer = build(make_model(attention_dropout=0.5), activations="recompute" if checkpointing else "keep")
     own = [dataclasses.replace(sample, logprobs=logprobs)
            for sample, logprobs in zip(samples, trainer.log_probs(samples, 1.0), strict=True)]
     assert trainer.train_step(make_items(own), grpo.loss, 1.0)["actor/logp_diff_max"] < 1e-5

@@ -22,7 +22,7 @@ class Awkward:
 
 
 class TestItems:
-    @pytest.mark.parametrize("item", [None, 3, "text", b"", b"x" * 10, {"a": [1, (2.5, None)]}, ValueError("x").args])
+    @pytest.mark.parametrize("item", [None, 3, "text", b"", b"x" * 10, {"a": [1, (2.5, None)]}, ValueError("x").args], ids=repr)
     def test_plain_objects(self, item):
         assert through(item) == item
 
@@ -30,7 +30,7 @@ class TestItems:
         item = bytes(LARGE)
         assert any(piece is item for piece in dump([item]).pieces)
 
-    @pytest.mark.parametrize("item", [bytes(LARGE) + b"end", bytearray(b"ab" * LARGE), "ä" * LARGE])
+    @pytest.mark.parametrize("item", [bytes(LARGE) + b"end", bytearray(b"ab" * LARGE), "ä" * LARGE], ids=["bytes", "bytearray", "text"])
     def test_large_bytes_nested(self, item):
         back = through({"deep": [(item, 1)]})["deep"][0][0]
         assert back == item
@@ -64,7 +64,8 @@ class TestItems:
         assert through(KeyError) is KeyError
         assert through(ValueError("x")).args == ("x",)
 
-    @pytest.mark.parametrize("item", [Awkward(), [Awkward()], lambda: 0, (x for x in "ab"), socket.socket])
+    @pytest.mark.parametrize("item", [Awkward(), [Awkward()], lambda: 0, (x for x in "ab"), socket.socket],
+                             ids=["awkward", "nested", "lambda", "generator", "class"])
     def test_what_cannot_be_sent_says_so(self, item):
         if item is socket.socket:
             with socket.socket() as item, pytest.raises(SerializationError, match="type socket cannot be sent"):
@@ -88,7 +89,7 @@ class TestTensors:
         torch.randn(LARGE).to(torch.bfloat16), torch.randn(LARGE, 2)[:, 0], torch.tensor([True, False]),
         torch.randn(3, dtype=torch.complex64).conj(), torch.randn(LARGE, requires_grad=True), torch.randn(5).half(),
         torch.ones(3).to(torch.float8_e4m3fn),
-    ], ids=str)  # fmt: skip
+    ], ids=lambda tensor: f"{tensor.dtype}-{tuple(tensor.shape)}")  # fmt: skip
     def test_tensors(self, tensor):
         back = through([tensor])[0]
         assert torch.equal(back.to(torch.complex64), tensor.to(torch.complex64))

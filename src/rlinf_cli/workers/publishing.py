@@ -1,0 +1,46 @@
+"""What of a trainer's policy travels to the engines: all weights, or its adapter where they can take that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.contracts.trainer import Adapter, Trainer
+from rlinf_cli.flow.client import client
+from rlinf_cli.flow.weights import Publisher, deliver
+from rlinf_cli.models.merge import base_checksum
+
+if TYPE_CHECKING:
+    from rlinf_cli.flow.group import Group
+
+
+class PolicyPublisher:
+    """Publishes the policy of a trainer that was built from the directory `model`. One a run: on rank 0."""
+
+    def __init__(self, config: RunConfig, trainer: Trainer, model: Path) -> None:
+        self._trainer, self._timeout = trainer, config.cluster.call_timeout_s
+        here = client()
+        # an engine with a key `dtype` holds its weights so
+        dtype = getattr(config.settings("engine"), "dtype", "")
+        self._publisher = Publisher(Path(here.address.directory_on(here.node)), here.node, dtype)
+        self._adapter = travelling_adapter(config, trainer)
+        self._base = base_checksum(model) if self._adapter is not None else ""
+
+    def publish(self, version: int, changed: bool, rollout: Group) -> None:
+        """Bring the current weights to all engines of a group and check that they hold them; see `Publisher.publish`."""
+        named = self._trainer.named_weights() if self._adapter is None else self._trainer.adapter_weights()
+        self._publisher.publish(version, named, changed, deliver(rollout, self._timeout), self._adapter, self._base)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def travelling_adapter(config: RunConfig, trainer: Trainer) -> Adapter | None:
+    """The trainer's adapter, if there is one and the engines of the run can be given it; else all weights travel."""
+    adapter = trainer.adapter()
+    if adapter is None:
+        return None
+    engine = config.extension("engine")
+    assert engine is not None
+    return adapter if engine.load().takes_adapters else None

@@ -7,7 +7,7 @@ from rlinf_cli.api import Extension, hookimpl
 def register_models() -> list[Extension]:
     return [
         Extension("tiny", target="rlinf_models.tiny:TinyModel",
-                  summary="tiny:digits, a random 0.5 M parameter Qwen2 with a character tokenizer",
+                  summary="0.5 M random parameters, a token a character: tiny:digits (a Qwen2), :qwen3, :llama, :smollm",
                   preset={"trainer.lr": 5e-4, "trainer.schedule": "linear", "trainer.warmup_steps": 10,
                           "trainer.betas": [0.9, 0.99], "algorithm.minibatches": 2, "rollout.group_size": 16}),
         Extension("smollm2", target="rlinf_models.smollm2:SmolLM2",

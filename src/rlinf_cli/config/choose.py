@@ -129,7 +129,7 @@ def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
 
 def _is_elsewhere(section: Section, name: str) -> bool:
     if section == "model":
-        return name.startswith((".", "~")) or "/" in name or Path(name).is_dir()
+        return name.startswith((".", "~")) or "/" in name or name.lower().endswith(".gguf") or Path(name).is_dir()
     return (section == "data" and ("/" in name or "." in name)) or (section == "reward" and ":" in name)
 
 

@@ -100,7 +100,7 @@ class ModelConfig:
     """The policy to train."""
 
     name: str = "tiny:digits"
-    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, or a hub name ORG/NAME."""
+    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, a GGUF file, or a hub name ORG/NAME."""
 
     @property
     def variant(self) -> str:

@@ -1,4 +1,4 @@
-"""What a model name means: a directory, a named source of a plugin, or a name on the Hugging Face hub."""
+"""What a model name means: a directory, a GGUF file, a named source of a plugin, or a name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class Directory:
 
 
 @dataclass(frozen=True)
+class GGUF:
+    """A file NAME.gguf that exists."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
 class Named:
     """NAME or NAME:VARIANT of a plugin."""
 
@@ -38,26 +45,38 @@ class Hub:
     repository: str
 
 
-def interpret(name: str, plugins: Plugins) -> Directory | Named | Hub:
-    """Raises UsageError, with the nearest name, for what is none of the three."""
+def interpret(name: str, plugins: Plugins) -> Directory | GGUF | Named | Hub:
+    """Raises UsageError, with the nearest name, for what is none of them."""
     path = Path(name).expanduser()
     if path.is_dir():
         return Directory(path.resolve())
+    if path.suffix.lower() == ".gguf":
+        return GGUF(_existing(path))
     source, _, variant = name.partition(":")
     if _SOURCE_NAME.fullmatch(name) and source in plugins.names("model"):
         return Named(source, variant)
     if path.is_file():
-        raise UsageError(f"model '{name}' is a file: give the Hugging Face directory that holds config.json")
-    near = _near_directory(path)
+        raise UsageError(f"model '{name}' is a file: give the Hugging Face directory that holds config.json, or a GGUF "
+                         "file (NAME.gguf)")
+    near = _near(path)
     if _HUB_NAME.fullmatch(name) and not near:
         return Hub(name)
     raise UsageError(f"model '{name}' is no directory, no named model ({', '.join(plugins.names('model'))}) and no hub "
                      f"name (ORGANISATION/NAME){near or did_you_mean(source, plugins.names('model'))}")
 
 
-def _near_directory(path: Path) -> str:
-    """` did you mean` with a directory beside the one that is missing, its path as the user writes it."""
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise UsageError(f"model file '{file}' does not exist{_near(file, '.gguf')}")
+    return file.resolve()
+
+
+def _near(path: Path, suffix: str = "") -> str:
+    """` did you mean` with a directory, or a file of that suffix, beside the one that is missing, its path as the user
+    writes it."""
     if not path.parent.is_dir():
         return ""
-    found = did_you_mean(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_dir()))
+    known = (entry.name for entry in path.parent.iterdir()
+             if (entry.suffix.lower() == suffix if suffix else entry.is_dir()))
+    found = did_you_mean(path.name, known)
     return found.replace("'", f"'{path.parent}/", 1) if found and str(path.parent) != "." else found

@@ -1,4 +1,4 @@
-"""From a model name to a Hugging Face directory: found, built by a plugin, or fetched from the hub."""
+"""From a model name to a Hugging Face directory: found, converted, built by a plugin, or fetched from the hub."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from filelock import FileLock
 
 from rlinf_cli.errors import UsageError
 from rlinf_cli.models.check import check_directory
-from rlinf_cli.models.names import Directory, Named, interpret
+from rlinf_cli.models.gguf.convert import cache_key, convert_gguf
+from rlinf_cli.models.names import GGUF, Directory, Named, interpret
 
 if TYPE_CHECKING:
     from rlinf_cli.plugins.registry import Plugins
@@ -22,17 +24,22 @@ _HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", 
 
 
 def resolve_model(name: str, seed: int, plugins: Plugins, cache: Path | None = None) -> Path:
-    """The directory of a model: `name` is a directory, a plugin's NAME or NAME:VARIANT, or a hub name ORG/NAME.
+    """The directory of a model: `name` is a directory, a GGUF file, a plugin's NAME or NAME:VARIANT, or a hub name
+    ORG/NAME.
 
-    A named model is built once into `cache` (`RLINF_CACHE`, or ~/.cache/rlinf/models); processes that ask at the same
-    time wait for one of them. `seed` decides the content of models that are random. Raises UsageError or PluginError.
+    A file is converted and a named model built once into `cache` (`RLINF_CACHE`, or ~/.cache/rlinf/models); processes
+    that ask at the same time wait for one of them. `seed` decides the content of models that are random. Raises UsageError
+    or PluginError.
     """
     found = interpret(name, plugins)
+    place = (cache or default_cache()).expanduser().resolve()
     if isinstance(found, Directory):
         path = found.path
+    elif isinstance(found, GGUF):
+        path = build_once(place, cache_key(found.path), partial(convert_gguf, found.path))
     elif isinstance(found, Named):
         source = plugins.get("model", found.name).load()(found.variant, seed)
-        path = build_once((cache or default_cache()).expanduser().resolve(), source.key(), source.build)
+        path = build_once(place, source.key(), source.build)
     else:
         path = _download(found.repository)
     check_directory(path)

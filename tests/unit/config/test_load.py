@@ -114,7 +114,8 @@ class TestExtensions:
         assert found.model.variant == "digits"
         assert config("model.name=tiny").model.variant == ""
 
-    @pytest.mark.parametrize("name", ["./here", "../there", "~/models/qwen", "/models/qwen", "Qwen/Qwen3-8B", "."])
+    @pytest.mark.parametrize("name", ["./here", "../there", "~/models/qwen", "/models/qwen", "Qwen/Qwen3-8B", ".",
+                                      "model.gguf"])
     def test_a_path_or_a_hub_name_is_no_extension(self, config, name):
         found = config(f"model.name={name}")
         assert found.extension("model") is None

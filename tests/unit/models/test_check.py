@@ -68,10 +68,53 @@ def test_a_git_lfs_pointer_is_no_weights(model, plugins):
     assert "no complete safetensors file" in refusal(damaged(model, model__safetensors=pointer), plugins)
 
 
-def test_half_a_download(model, plugins):
+@pytest.mark.parametrize("kept", [0, 7, 200, 100_000, -1])
+def test_half_a_download(model, plugins, kept):
     whole = (model / "model.safetensors").read_bytes()
-    (model / "model.safetensors").write_bytes(whole[:200])
+    (model / "model.safetensors").write_bytes(whole[:kept])
     assert "no complete safetensors file" in refusal(str(model), plugins)
+
+
+@pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 1}', b'{"a": {"data_offsets": []}}'])
+def test_a_header_that_is_none(model, plugins, header):
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "no complete safetensors file" in refusal(str(model), plugins)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_under_the_name_of_safetensors(model, plugins, zipped):
+    torch.save({"a": torch.zeros(3)}, model / "model.safetensors", _use_new_zipfile_serialization=zipped)
+    message = refusal(str(model), plugins)
+    assert "is a pickle under the name of safetensors" in message
+    assert f"model.save_pretrained('{model}')" in message
+
+
+def reconfigured(model, **changes):
+    config = json.loads((model / "config.json").read_text())
+    return damaged(model, config__json=json.dumps({**config, **changes}))
+
+
+def test_code_of_the_directory_is_refused(model, plugins):
+    hooks = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    message = refusal(reconfigured(model, model_type="evil", auto_map=hooks), plugins)
+    assert "brings code of its own for models of type 'evil', and such code is not run" in message
+
+
+def test_code_is_no_hindrance_where_transformers_has_the_type(model, plugins):
+    check_model(reconfigured(model, auto_map={"AutoModelForCausalLM": "modeling_qwen.Qwen"}), plugins)
+
+
+def test_a_tokenizer_that_is_code(model, plugins):
+    settings = {**json.loads((model / "tokenizer_config.json").read_text()), "auto_map": {"AutoTokenizer": ["evil.T", None]}}
+    check_model(damaged(model, tokenizer_config__json=json.dumps(settings)), plugins)
+    message = refusal(damaged(model, tokenizer__json=None), plugins)
+    assert "brings code of its own for its tokenizer, and such code is not run" in message
+
+
+@pytest.mark.parametrize("keys", [{"rope_parameters": {"rope_type": "longrope"}},
+                                  {"rope_parameters": None, "rope_scaling": {"type": "su"}}])
+def test_positions_that_depend_on_the_rest_of_the_batch(model, plugins, keys):
+    assert "rotary positions of type longrope" in refusal(reconfigured(model, **keys), plugins)
 
 
 def test_shards(model, plugins):
@@ -111,7 +154,7 @@ def test_a_missing_directory_is_not_taken_for_a_hub_name(model, plugins, monkeyp
 
 
 def test_unknown_variants(plugins):
-    assert "the only variant is tiny:digits" in refusal("tiny:large", plugins)
+    assert "there are tiny:digits, tiny:qwen2, " in refusal("tiny:large", plugins)
     assert "smollm2 has no variants" in refusal("smollm2:360m", plugins)
 
 

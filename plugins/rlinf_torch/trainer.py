@@ -35,8 +35,10 @@ class Tally:
     """Sum over tokens, as `logp_diff`."""
     logp_diff: float = 0.0
     logp_diff_max: float = 0.0
+    weights: float = 0.0
+    """Sum of the tokens' shares: 1 over a whole optimiser step, less under `sequence-sum`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The loss and what the loss function measured: sums whose weights make them means."""
+    """The loss and what the loss function measured: sums with these weights."""
 
 
 class TorchTrainer:
@@ -70,7 +72,8 @@ class TorchTrainer:
         norm = optimiser.gradient_norm()
         self._require_finite(tally.metrics["actor/loss"], norm.item())
         return {
-            **tally.metrics,
+            **{name: value / (tally.weights or 1.0) for name, value in tally.metrics.items()},
+            "actor/loss": tally.metrics["actor/loss"],
             "actor/entropy": tally.entropy / tally.tokens,
             "actor/logp_diff_mean": tally.logp_diff / tally.tokens,
             "actor/logp_diff_max": tally.logp_diff_max,
@@ -135,7 +138,7 @@ class TorchTrainer:
         value.backward()  # type: ignore[no-untyped-call]
         diff = (logprobs.detach() - inputs.sampled_logprobs).abs()
         return {"tokens": torch.tensor(len(diff)), "entropy": entropy.detach().sum(), "logp_diff": diff.sum(),
-                "logp_diff_max": diff.max(), "actor/loss": value.detach(), **metrics}
+                "logp_diff_max": diff.max(), "weights": inputs.weights.sum(), "actor/loss": value.detach(), **metrics}
 
     def _gradients(self) -> list[Tensor]:
         """Of all trained parameters: one that took no part here may have on another rank."""
@@ -169,8 +172,9 @@ class TorchTrainer:
 def read(row: Mapping[str, Tensor]) -> Tally:
     """The tally of one micro-batch from scalar tensors."""
     values = {name: value.item() for name, value in row.items()}
-    tokens, entropy, diff, most = (values.pop(name) for name in ("tokens", "entropy", "logp_diff", "logp_diff_max"))
-    return Tally(int(tokens), entropy, diff, most, values)
+    tokens, entropy, diff, most, weights = (
+        values.pop(name) for name in ("tokens", "entropy", "logp_diff", "logp_diff_max", "weights"))
+    return Tally(int(tokens), entropy, diff, most, weights, values)
 
 
 def merge(tallies: Sequence[Tally]) -> Tally:
@@ -181,4 +185,5 @@ def merge(tallies: Sequence[Tally]) -> Tally:
             metrics[name] = metrics.get(name, 0.0) + value
     return Tally(sum(tally.tokens for tally in tallies), sum(tally.entropy for tally in tallies),
                  sum(tally.logp_diff for tally in tallies),
-                 max((tally.logp_diff_max for tally in tallies), default=0.0), metrics)
+                 max((tally.logp_diff_max for tally in tallies), default=0.0), sum(tally.weights for tally in tallies),
+                 metrics)

@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from rlinf_cli.config.schema import RunConfig
-from rlinf_cli.contracts.algorithm import Algorithm
-from rlinf_cli.contracts.trainer import Ranks, Trainer, TrainItem
-from rlinf_cli.errors import RunError
+from rlinf_cli.contracts.trainer import Ranks, Trainer
+from rlinf_cli.errors import UsageError
 from rlinf_cli.flow.channel import Channel
-from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import ChannelBrokenError
 from rlinf_cli.flow.ports import In
 from rlinf_cli.flow.timeline import spent
-from rlinf_cli.flow.weights import Publisher, deliver
 from rlinf_cli.flow.worker import Worker
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import plugins
-from rlinf_cli.rl.statistics import step_metrics, trainable
+from rlinf_cli.rl.statistics import describe_left_out, left_out
 from rlinf_cli.rl.trajectory import Sample, SampleGroup
+from rlinf_cli.workers.algorithm import build_algorithm
 from rlinf_cli.workers.batch import Parts, deal
+from rlinf_cli.workers.gathering import StepSamples
+from rlinf_cli.workers.learner import Learner
+from rlinf_cli.workers.publishing import PolicyPublisher
+from rlinf_cli.workers.result import TrainResult
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
+
+log = logging.getLogger(__name__)
 
 CHUNK = 256
 """Groups taken from the channel at once, where so many wait."""
 
 
-@dataclass
-class TrainResult:
-    """What a step leaves behind; empty on ranks other than 0."""
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
-    """A few, to look at."""
-    tokens: int = 0
-    """Prompt and response tokens of all samples of the step."""
-    count: int = 0
-    """Samples of the step, trainable or not."""
+def take_up(trainer: Trainer, checkpoint: Path) -> None:
+    """Go on from a checkpoint. Raises UsageError naming what does not fit the configuration."""
+    try:
+        trainer.load(checkpoint)
+    except ValueError as error:
+        raise UsageError(f"cannot go on from {checkpoint}: {error}") from error
 
 
 class ActorWorker(Worker):
@@ -49,52 +50,62 @@ class ActorWorker(Worker):
 
     def __init__(self, config: RunConfig, checkpoint: str | None = None, step: int = 0) -> None:
         self._config = config
-        self._version = step
-        algorithm, trainer = config.extension("algorithm"), config.extension("trainer")
-        assert algorithm is not None
+        self._algorithm = build_algorithm(config)
+        trainer = config.extension("trainer")
         assert trainer is not None
-        self._algorithm: Algorithm = algorithm.load()(config.settings("algorithm"))
+        model = resolve_model(config.model.name, config.seed, plugins())
+        torch.manual_seed(config.seed)  # what a trainer draws, such as the beginning of an adapter, is alike on all ranks
         self._trainer: Trainer = trainer.load()(
-            config.settings("trainer"), resolve_model(config.model.name, config.seed, plugins()), self.device,
-            Ranks(self.rank, self.world, self.init_method),
+            config.settings("trainer"), model, self.device, Ranks(self.rank, self.world, self.init_method),
             config.steps * config.algorithm.epochs * config.algorithm.minibatches)
         if checkpoint is not None:
-            self._trainer.load(Path(checkpoint))
+            take_up(self._trainer, Path(checkpoint))
+        self._learner = Learner(config, self._algorithm, self._trainer, step)
         self._parts = Channel(f"{self.role}-parts")
-        self._publisher = Publisher(Path(client().address.directory_on(client().node))) if self.rank == 0 else None
-        self._changed = False
+        self._publisher = PolicyPublisher(config, self._trainer, model) if self.rank == 0 else None
+        self._samples = StepSamples(self._algorithm, config.rollout)
+        self._told: set[str] = set()
+
+    def collect(self, scored: In[SampleGroup]) -> bool:
+        """Take a round of samples for the next `train`; whether so many take part by now that it needs no other. Only
+        rank 0 knows, the others say yes."""
+        if self.rank > 0:
+            return True
+        self._gather(scored)
+        return self._samples.is_enough()
 
     def train(self, scored: In[SampleGroup]) -> TrainResult:
-        """Train one step on all samples of the channel.
+        """Train one step on the samples of the channel and those collected before.
 
-        Raises RunError when no sample has a reward or the numbers are not finite.
+        Where none takes part, nothing is trained, but the step counts. Raises RunError when no sample has a reward or
+        the numbers are not finite.
         """
         if self.rank > 0:
-            self._optimise(self._receive())
+            self._learner.train(self._receive())
             return TrainResult()
+        version = self._learner.version
         try:
-            chunks = scored.chunks(CHUNK, at_least=1)
-            samples = sorted((sample for chunk in chunks for group in chunk for sample in group), key=lambda one: one.id)
-            metrics = step_metrics(samples, self._version)
-            part = self._deal(samples)
+            self._gather(scored)
+            samples, self._samples = self._samples, StepSamples(self._algorithm, self._config.rollout)
+            dealt = deal(samples.chosen(), self._algorithm, self._config, version, self.world)
+            metrics = {**samples.metrics(version), **dealt.metrics}
+            self._send(dealt.parts)
         except BaseException:
             self._send([None] * self.world)  # the other ranks wait for their parts
             raise
-        rows = self._optimise(part)
-        return TrainResult(metrics | merge(rows), samples[: self._config.log.samples],
-                           sum(len(sample) for sample in samples), len(samples))
+        metrics |= self._learner.train(dealt.parts[0])
+        return self._result(samples.all, metrics)
 
     def publish_weights(self, rollout: Group) -> None:
         """Bring the current weights to all engines of a group and check that they hold them."""
         if self._publisher is not None:
             with spent("sync"):
-                self._publisher.publish(self._version, self._trainer.named_weights(), self._changed,
-                                        deliver(rollout, self._config.cluster.call_timeout_s))
-        self._changed = False
+                self._publisher.publish(self._learner.version, self._learner.changed, rollout)
+        self._learner.changed = False
 
     def trained_steps(self) -> int:
         """Steps trained so far, those before a resume included."""
-        return self._version
+        return self._learner.version
 
     def save(self, directory: str) -> None:
         """Write model and optimiser state into an empty directory."""
@@ -104,13 +115,8 @@ class ActorWorker(Worker):
         if self._publisher is not None:
             self._publisher.close()
 
-    def _deal(self, samples: Sequence[Sample]) -> Parts:
-        kept = trainable(samples)
-        if not kept:
-            raise RunError(nothing_to_train(samples))
-        parts = deal(kept, self._algorithm, self._config, self._version, self.world)
-        self._send(parts)
-        return parts[0]
+    def _gather(self, scored: In[SampleGroup]) -> None:
+        self._samples.add(group for chunk in scored.chunks(CHUNK, at_least=1) for group in chunk)
 
     def _send(self, parts: Sequence[Parts | None]) -> None:
         for rank in range(1, self.world):
@@ -123,35 +129,10 @@ class ActorWorker(Worker):
             raise ChannelBrokenError(f"{self.role}[0] has no samples to deal out")
         return part
 
-    def _optimise(self, part: Parts) -> list[dict[str, float]]:
-        rows = [self._train_step(items) for items in part]
-        self._version += 1
-        self._changed = any(row["actor/grad_norm"] > 0 and row["actor/lr"] > 0 for row in rows)
-        return rows
-
-    def _train_step(self, items: Sequence[TrainItem]) -> dict[str, float]:
-        try:
-            return self._trainer.train_step(items, self._algorithm.loss, self._config.rollout.temperature,
-                                            self._algorithm.needs_entropy)
-        except FloatingPointError as error:
-            raise RunError(f"training stopped in step {self._version + 1}: {error}") from error
-
-
-def merge(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Metrics of a step from those of its optimiser steps: means, but the last learning rate."""
-    merged = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
-    merged["actor/lr"] = rows[-1]["actor/lr"]
-    # only the first optimiser step still has the weights that made the samples
-    for end in ("mean", "max"):
-        del merged[f"actor/logp_diff_{end}"]
-        merged[f"rollout/logp_diff/{end}"] = rows[0][f"actor/logp_diff_{end}"]
-    return merged
-
-
-def nothing_to_train(samples: Sequence[Sample]) -> str:
-    """Why a step has no trainable sample."""
-    errors = [sample.error for sample in samples if sample.error]
-    if errors:
-        return (f"no sample of this step has a reward: {len(errors)} of {len(samples)} failed, "
-                f"the first with {errors[0]} (see the reward worker's log)")
-    return f"no sample of this step can be trained ({len(samples)} samples came)"
+    def _result(self, samples: list[Sample], metrics: dict[str, float]) -> TrainResult:
+        reasons = {} if self._algorithm.supervised else describe_left_out(left_out(samples), self._told)
+        self._told.update(reasons)
+        for sentence in reasons.values():
+            log.warning("left out: %s", sentence)
+        return TrainResult(metrics, samples[: self._config.log.samples], sum(map(len, samples)), len(samples),
+                           list(reasons.values()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,9 @@ from rlinf_cli.rl.packing import partition
 from rlinf_cli.rl.trajectory import FloatArray, Sample
 
 if TYPE_CHECKING:
-    from rlinf_cli.config.schema import RunConfig
+    from torch import Tensor
+
+    from rlinf_cli.config.schema import RolloutConfig, RunConfig
 
 Parts = list[list[TrainItem]]
 """What one rank trains: its items of each optimiser step."""
@@ -23,33 +26,110 @@ GROUPS_A_RANK = 4
 """Whole groups go to a rank from so many on: fewer could leave a rank with much less to do than another."""
 
 
-def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> list[Parts]:
-    """The parts of each rank. The samples are those with a reward, in a fixed order.
+@dataclass(frozen=True)
+class Dealt:
+    """A step that is ready to be trained."""
+
+    parts: list[Parts]
+    """Of each rank; without an optimiser step when there is no sample."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the algorithm measured over the whole step."""
+
+
+def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> Dealt:
+    """The parts of each rank. The samples are those that take part, in a fixed order; one without a trained token does
+    not (an aborted response).
 
     Everything that depends on the whole step (advantages, the share of each token in the loss) is settled here, so the
     gradient does not depend on how the items are split over ranks and micro-batches.
     """
-    advantages = sample_advantages(samples, algorithm, config.rollout.max_new_tokens)
     parts: list[Parts] = [[] for _ in range(world)]
+    samples = [sample for sample in samples if sample.mask.any()]
+    if not samples:
+        return Dealt(parts)
+    longest = config.rollout.max_new_tokens
+    advantages, metrics = token_advantages(samples, algorithm, longest)
+    comparable = is_comparable(algorithm, config.rollout)
     for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
-        items = _items([samples[i] for i in chosen], advantages[chosen], algorithm, config.rollout.max_new_tokens)
+        weights = token_weights([samples[i].mask for i in chosen], algorithm.aggregation, longest)
+        items = [TrainItem(samples[i], advantages[i], share, comparable=comparable)
+                 for i, share in zip(chosen, weights, strict=True)]
         for part, share in zip(parts, _shares(items, world), strict=True):
             part.append([items[i] for i in share])
-    return parts
+    return Dealt(parts, metrics)
 
 
-def sample_advantages(samples: Sequence[Sample], algorithm: Algorithm, longest: int) -> FloatArray:
-    """The algorithm's advantage of each sample, float32 [B]."""
+def is_comparable(algorithm: Algorithm, rollout: RolloutConfig) -> bool:
+    """Whether the samples' log-probabilities are those of the distribution that the trainer computes."""
+    return not algorithm.supervised and not rollout.is_truncated
+
+
+def recomputes(algorithm: Algorithm, rollout: RolloutConfig) -> bool:
+    """Whether the trainer computes the samples' log-probabilities again, at the start of each step."""
+    return not algorithm.supervised and (algorithm.needs_recompute or rollout.is_truncated)
+
+
+def taking_part(samples: Sequence[Sample], algorithm: Algorithm, longest: int) -> list[Sample]:
+    """Those of the samples, all with a reward, that the algorithm trains."""
+    if not samples:
+        return []
+    chosen = algorithm.takes_part(step_returns(samples, longest)).tolist()
+    return [sample for sample, takes_part in zip(samples, chosen, strict=True) if takes_part]
+
+
+def token_advantages(samples: Sequence[Sample], algorithm: Algorithm,
+                     longest: int) -> tuple[list[FloatArray], Mapping[str, float]]:
+    """The algorithm's advantage of each response token, 0 where it is not trained, and its metrics of the step.
+
+    In supervised training every trained token has 1.
+    """
+    if algorithm.supervised:
+        return [sample.mask.astype(np.float32) for sample in samples], {}
+    returns = step_returns(samples, longest)
+    found, metrics = algorithm.advantages(returns)
+    advantages = [np.zeros(len(sample.mask), np.float32) for sample in samples]
+    shares = np.split(_a_token(found, returns), np.cumsum(returns.lengths.numpy())[:-1])
+    for array, sample, share in zip(advantages, samples, shares, strict=True):
+        array[sample.mask] = share
+    return advantages, metrics
+
+
+def _a_token(advantages: Tensor, returns: Returns) -> FloatArray:
+    """[N], where they may be [B]. Both have one length only where each sample has one trained token, and then mean the
+    same."""
+    count, tokens = len(returns.lengths), int(returns.lengths.sum())
+    if advantages.shape not in {(count,), (tokens,)}:
+        raise ValueError(f"the algorithm gave advantages of shape {tuple(advantages.shape)} for {count} samples with "
+                         f"{tokens} trained tokens: either number is right")
+    whole = advantages if len(advantages) == tokens else advantages.repeat_interleave(returns.lengths)
+    array: FloatArray = whole.numpy()
+    return array
+
+
+def step_returns(samples: Sequence[Sample], longest: int) -> Returns:
+    """What the samples earned, as algorithms are told."""
     import torch
 
     numbers: dict[str, int] = {}
     groups = [numbers.setdefault(sample.group_id, len(numbers)) for sample in samples]
-    returns = Returns(torch.tensor([sample.reward for sample in samples], dtype=torch.float32), torch.tensor(groups),
-                      torch.tensor([int(sample.mask.sum()) for sample in samples]),
-                      torch.tensor([sample.finish == "length" for sample in samples]), longest,
-                      torch.from_numpy(np.concatenate([sample.logprobs[sample.mask] for sample in samples])))
-    advantages: FloatArray = algorithm.advantages(returns)[0].numpy()
-    return advantages
+    return Returns(
+        rewards=torch.tensor([sample.reward for sample in samples], dtype=torch.float32), groups=torch.tensor(groups),
+        lengths=torch.tensor([int(sample.mask.sum()) for sample in samples]),
+        truncated=torch.tensor([sample.finish == "length" for sample in samples]), longest=longest,
+        logprobs=_trained(samples, [sample.logprobs for sample in samples]),
+        reference_logprobs=_reference(samples))
+
+
+def _reference(samples: Sequence[Sample]) -> Tensor | None:
+    known = [sample.reference_logprobs for sample in samples if sample.reference_logprobs is not None]
+    return _trained(samples, known) if len(known) == len(samples) else None
+
+
+def _trained(samples: Sequence[Sample], arrays: Sequence[FloatArray]) -> Tensor:
+    """The values at trained tokens, end to end."""
+    import torch
+
+    return torch.from_numpy(np.concatenate(arrays)[np.concatenate([sample.mask for sample in samples])])
 
 
 def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -> Iterator[list[int]]:
@@ -80,9 +160,3 @@ def _members(groups: Sequence[str]) -> list[list[int]]:
     for i, group in enumerate(groups):
         members.setdefault(group, []).append(i)
     return list(members.values())
-
-
-def _items(samples: Sequence[Sample], advantages: FloatArray, algorithm: Algorithm, longest: int) -> list[TrainItem]:
-    weights = token_weights([sample.mask for sample in samples], algorithm.aggregation, longest)
-    return [TrainItem(sample, np.where(sample.mask, advantage, np.float32(0)), share)
-            for sample, advantage, share in zip(samples, advantages, weights, strict=True)]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rlinf_cli.config.schema import RunConfig
     from rlinf_cli.flow.channel import Channel
     from rlinf_cli.flow.group import Group
+    from rlinf_cli.flow.handle import Handle
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Flow(Protocol):
     """The run as its workflow sees it."""
 
     config: RunConfig
+    training: bool
+    """False where a checkpoint is evaluated: its engines have the weights, and there is no role that holds a state."""
 
     def groups(self, *roles: str) -> Sequence[Group]:
         """The launched groups. Their calls return handles at once; the flow waits for them where the step ends."""
@@ -51,6 +54,11 @@ class Flow(Protocol):
     def steps(self) -> Iterator[Step]:
         """The steps still to do. The next one comes as soon as the staleness bound lets it start: strictly on-policy,
         that is once everything of the step before has ended."""
+        ...
+
+    def wait(self, call: Handle) -> list[Any]:
+        """A call's results by rank, in the middle of a step: where what to do next depends on them. Waits for the calls
+        before it too, so that what is raised is the failure that others follow from."""
         ...
 
 

@@ -257,3 +257,16 @@ def test_offloading_and_onloading_keep_the_state(build, samples, make_items, grp
     moved.onload()
     again, undisturbed = (one.train_step(make_items(samples), grpo.loss, 1.0) for one in (moved, still))
     assert again == undisturbed
+
+
+def test_metrics_are_means_under_every_aggregation(build, samples, make_items):
+    """The shares of `sequence-sum` sum to less than 1."""
+    def loss(inputs):
+        return -(inputs.weights * inputs.logprobs).sum(), {"actor/one": inputs.weights.sum()}
+
+    for aggregation in ("token-mean", "sequence-mean", "sequence-sum"):
+        metrics = build(micro_batch_tokens=40).train_step(make_items(samples, aggregation), loss, 1.0)
+        assert metrics["actor/one"] == pytest.approx(1)
+    logprobs = build().log_probs(samples, 1.0)
+    summed = -sum(float((item.weights * own).sum()) for item, own in zip(make_items(samples, "sequence-sum"), logprobs, strict=True))
+    assert metrics["actor/loss"] == pytest.approx(summed, rel=1e-5)

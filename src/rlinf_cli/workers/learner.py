@@ -1,0 +1,64 @@
+"""The optimiser steps of one rank: what an actor does between the samples that it got and the weights that it publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.contracts.algorithm import Algorithm
+from rlinf_cli.contracts.trainer import Trainer, TrainItem
+from rlinf_cli.errors import RunError
+from rlinf_cli.workers.batch import Parts, is_comparable, recomputes
+
+
+class Learner:
+    """Trains one rank's parts, a step at a time. `version` is that of the policy that the trainer holds."""
+
+    def __init__(self, config: RunConfig, algorithm: Algorithm, trainer: Trainer, version: int = 0) -> None:
+        self._algorithm, self._trainer, self.version = algorithm, trainer, version
+        self._temperature = config.rollout.temperature
+        self._recomputes = recomputes(algorithm, config.rollout)
+        self._comparable = is_comparable(algorithm, config.rollout)
+        self.changed = False
+        """Whether the weights have moved since somebody set this to False."""
+
+    def train(self, part: Parts) -> dict[str, float]:
+        """One step; its metrics. Without an optimiser step the weights stay, and the step counts nevertheless.
+
+        Raises RunError when the numbers are not finite.
+        """
+        if self._recomputes:
+            part = self._with_old_logprobs(part)
+        rows = [self._train_step(items) for items in part]
+        self.version += 1
+        self.changed |= any(row["actor/grad_norm"] > 0 and row["actor/lr"] > 0 for row in rows)
+        return merge(rows, self._comparable) if rows else {"actor/skipped": 1.0}
+
+    def _with_old_logprobs(self, part: Parts) -> Parts:
+        """Score this rank's samples under the weights that they are about to change."""
+        samples = {item.sample.id: item.sample for items in part for item in items}
+        scored = self._trainer.log_probs(list(samples.values()), self._temperature)
+        old = dict(zip(samples, scored, strict=True))
+        return [[replace(item, old_logprobs=old[item.sample.id]) for item in items] for items in part]
+
+    def _train_step(self, items: Sequence[TrainItem]) -> dict[str, float]:
+        try:
+            return self._trainer.train_step(items, self._algorithm.loss, self._temperature, self._algorithm.needs_entropy)
+        except FloatingPointError as error:
+            raise RunError(f"training stopped in step {self.version + 1}: {error}") from error
+
+
+def merge(rows: Sequence[Mapping[str, float]], comparable: bool) -> dict[str, float]:
+    """Metrics of a step from those of its optimiser steps: means, but the last learning rate.
+
+    `comparable`: whether the samples' log-probabilities are of the distribution that the trainer computes.
+    """
+    merged = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    merged["actor/lr"] = rows[-1]["actor/lr"]
+    for end in ("mean", "max"):
+        del merged[f"actor/logp_diff_{end}"]
+        if comparable:
+            # only the first optimiser step still has the weights that made the samples
+            merged[f"rollout/logp_diff/{end}"] = rows[0][f"actor/logp_diff_{end}"]
+    return merged

@@ -1,0 +1,23 @@
+"""What a role adds to the report of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlinf_cli.rl.trajectory import Sample
+
+
+@dataclass
+class TrainResult:
+    """What a call leaves behind of a step; empty on ranks that have nothing to add."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    """A few, to look at."""
+    tokens: int = 0
+    """Prompt and response tokens of all samples of the step."""
+    count: int = 0
+    """Samples of the step, trainable or not."""
+    left_out: Sequence[str] = ()
+    """Why samples could not be trained on, a sentence for each reason that has not been told before."""

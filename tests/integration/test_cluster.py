@@ -348,7 +348,11 @@ nodes.add_node(num_cpus=2)
 with Cluster.start("cpu:4", nodes.address, Path("logs")) as cluster:
     makers, takers = cluster.launch("makers", Moves, [[0], [2]]), cluster.launch("takers", Moves, [[1], [3]])
     nodes_of = [device.node_id for device in cluster.devices]
-    places = [(node, rank, node_id == nodes_of[2 * rank]) for node, rank, node_id in makers.where().wait()]
+    makers.ready()
+    began, asked = time.monotonic(), makers.where()
+    places = [(node, rank, node_id == nodes_of[2 * rank]) for node, rank, node_id in asked.wait()]
+    ended = time.monotonic()
+    in_time = [began - 0.1 < call.timing.began < call.timing.began + call.timing.total < ended + 0.1 for call in asked.calls()]
     channels = [Channel("one"), Channel("two")]
     for rank, channel in enumerate(channels):
         makers.produce(channel)
@@ -358,14 +362,15 @@ with Cluster.start("cpu:4", nodes.address, Path("logs")) as cluster:
     except Exception as error:
         death = f"{type(error).__name__}: {error}"
     clients = ray.get(cluster._stores["node-0"].stats.remote())["clients"]
-print(json.dumps([places, sums, death, sorted(clients)]))
+print(json.dumps([places, sums, death, sorted(clients), in_time]))
 nodes.shutdown()
 """)
     code, out, err = run.end(90)
     assert code == 0, err
-    places, sums, death, clients = json.loads(out.splitlines()[-1])
+    places, sums, death, clients, in_time = json.loads(out.splitlines()[-1])
     assert places == [["node-0", 0, True], ["node-1", 1, True]]
     assert sums == [[0, 1 << 20]] * 2
+    assert in_time == [True, True]
     assert death.startswith("WorkerDiedError: makers[1] on node-1 died")
     assert "node-store@node-1" in clients
     assert {"driver", "makers[0]", "takers[0]", "takers[1]"} <= set(clients)

@@ -9,9 +9,14 @@ from rlinf_cli.commands._shell import Shell, environment
 
 COMMANDS = {
     "train": ("rlinf_cli.commands.train:train", "Train a policy by reinforcement learning."),
+    "eval": ("rlinf_cli.commands.eval:evaluate", "Measure how often a policy succeeds on a data set."),
+    "generate": ("rlinf_cli.commands.generate:generate", "Show what a policy answers to prompts."),
+    "runs": ("rlinf_cli.commands.runs:runs", "List runs, look at one, compare some."),
+    "trace": ("rlinf_cli.commands.trace:trace", "Show where the time of a run's steps went, device by device."),
     "export": ("rlinf_cli.commands.export:export", "Write a trained policy as a Hugging Face directory."),
     "config": ("rlinf_cli.commands.config:config", "Show configuration keys, values and the schema."),
     "plugins": ("rlinf_cli.commands.plugins:plugins", "List plugins, what they provide and why one failed."),
+    "doctor": ("rlinf_cli.commands.doctor:doctor", "Say what is missing or broken here."),
 }
 """Command -> where it is, and its line in `rlinf --help`."""
 

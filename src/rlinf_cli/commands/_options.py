@@ -18,8 +18,8 @@ _FLAGS = {
     "model": ("NAME|DIR", "Model to train: model.name."),
     "engine": ("NAME", "Generation engine: engine.name."),
     "trainer": ("NAME", "Trainer: trainer.name."),
-    "data": ("NAME|FILE", "Prompts, a named data set or a .jsonl file: data.name."),
-    "reward": ("NAME|MODULE:FUNCTION", "Reward: reward.name."),
+    "data": ("NAME|FILE|ORG/NAME", "Prompts, a data set or file, or several: 'a.jsonl + 0.5*digits' (data.name)."),
+    "reward": ("NAME|MODULE:FUNCTION", "Reward, or several: 'math + 0.2*format' (reward.name)."),
     "name": ("TEXT", "Name of the run: name."),
     "steps": ("N", "Steps to train: steps."),
     "seed": ("N", "Seed of every random choice: seed."),
@@ -47,13 +47,13 @@ def run_options(command: Command) -> Command:
 def resolved(params: Mapping[str, Any], before: Sequence[Path] = ()) -> RunConfig:
     """The configuration that the parameters of a command with `run_options` stand for; other parameters are ignored.
 
-    `before`: CONFIG files that come before the user's own. Raises what `rlinf_cli.config.load.resolve` raises.
+    `before`: CONFIG files of a run that is gone on from. Raises what `rlinf_cli.config.load.resolve` raises.
     """
     from rlinf_cli.config.load import resolve
     from rlinf_cli.plugins.loader import plugins
 
     files, overrides = split(params["arguments"])
-    return resolve([*before, *files], overrides, {flag: params[flag] for flag in _FLAGS}, plugins())
+    return resolve(files, overrides, {flag: params[flag] for flag in _FLAGS}, plugins(), before)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlinf_cli.commands._shell import emit, table
+from rlinf_cli.runs.sparkline import data_size
 
 if TYPE_CHECKING:
     from rlinf_cli.runs.export import Exported
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 @click.option("--step", type=click.IntRange(min=1), help="Checkpoint to take.  [default: the latest]")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
               help="Convert the weights.  [default: as they were saved]")
+@click.option("--adapter", is_flag=True, help="Write the adapter of a LoRA run alone, as peft does, without its model.")
 @click.option("--overwrite", is_flag=True, help="Replace the model that DIRECTORY holds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def export(run: str, directory: Path, step: int | None, dtype: str | None, overwrite: bool, as_json: bool) -> None:
+def export(run: str, directory: Path, step: int | None, dtype: str | None, adapter: bool, overwrite: bool,
+           as_json: bool) -> None:
     """Write the policy of RUN to DIRECTORY, as transformers, vLLM and others load it.
 
     RUN is a run's directory, its name under runs/, or the directory of one of its checkpoints. No accelerator is
@@ -29,7 +32,7 @@ def export(run: str, directory: Path, step: int | None, dtype: str | None, overw
     """
     from rlinf_cli.runs.export import export_model
 
-    exported = export_model(run, directory, step, dtype, overwrite)
+    exported = export_model(run, directory, step, dtype, overwrite, adapter=adapter)
     emit(_document(exported), as_json, lambda: table(("", ""), _rows(exported)))
 
 
@@ -40,8 +43,8 @@ def _document(exported: Exported) -> dict[str, object]:
 
 
 def _rows(exported: Exported) -> list[tuple[str, str]]:
-    total = _size(sum(exported.files.values()))
-    files = [f"{name}  {_size(size)}" for name, size in exported.files.items()]
+    total = data_size(sum(exported.files.values()))
+    files = [f"{name}  {data_size(size)}" for name, size in exported.files.items()]
     return [("exported", f"step {exported.step} of {exported.run}"),
             ("directory", f"{exported.directory}  {exported.dtype}, {total}"),
             *zip(["files", *[""] * (len(files) - 1)], files),
@@ -49,12 +52,6 @@ def _rows(exported: Exported) -> list[tuple[str, str]]:
 
 
 def _load(exported: Exported) -> str:
+    if "adapter_config.json" in exported.files:
+        return f"peft.AutoPeftModelForCausalLM.from_pretrained({str(exported.directory)!r})"
     return f"transformers.AutoModelForCausalLM.from_pretrained({str(exported.directory)!r})"
-
-
-def _size(count: int) -> str:
-    """Bytes with the unit that fits: 318 B, 1.2 MB."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 @click.command()
 @run_options
 @click.option("--resume", is_flag=False, flag_value="", default=None, metavar="[RUN]",
-              help="Go on from the last checkpoint of RUN, or from the checkpoint directory that is given; "
-                   "without RUN, of the run --name.")
+              help="Go on from the last checkpoint of RUN, or from RUN@STEP or RUN@best; without RUN, with the run --name.")
+@click.option("--fork", "origin", metavar="RUN[@STEP]",
+              help="Begin a new run that goes on from a checkpoint of RUN, with other settings; RUN stays as it is.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing run of this name.")
 @click.option("--dry-run", is_flag=True, help="Resolve, check, place and print; start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def train(resume: str | None, overwrite: bool, dry_run: bool, as_json: bool, **params: Any) -> None:
+def train(resume: str | None, origin: str | None, overwrite: bool, dry_run: bool, as_json: bool, **params: Any) -> None:
     """Train a policy by reinforcement learning.
 
     CONFIG is a YAML file, KEY=VALUE sets a single key, later ones win. See: rlinf config keys
     """
     from rlinf_cli.runs.session import open_session
 
-    session = open_session(lambda before: resolved(params, before=before), resume, params["name"] or "", Path("runs"))
+    session = open_session(lambda before: resolved(params, before=before), resume, params["name"] or "", Path("runs"), origin)
     if dry_run:
         emit(_document(session), as_json, lambda: _text(session))
         return
@@ -51,12 +52,14 @@ def _train(session: Session, overwrite: bool) -> dict[str, Any]:
 def _document(session: Session) -> dict[str, Any]:
     placement = session.prepared.placement
     return {"run": str(session.path), "resume": str(session.resume.path) if session.resume else None,
+            "fork": str(session.parent) if session.parent else None, "changes": list(session.notes),
             "config": session.prepared.config.to_dict(),
             "placement": None if placement is None else {role: [list(rank) for rank in ranks]
                                                          for role, ranks in placement.items()}}
 
 
 def _text(session: Session) -> str:
-    lines = [f"run        {session.path}", f"plan       {session.plan}", "", session.prepared.config.to_yaml().rstrip(), "",
-             "nothing was started (--dry-run)"]
+    notes = [f"{'changed' if not number else '':<11}{note}" for number, note in enumerate(session.notes)]
+    lines = [f"run        {session.path}", *notes, f"plan       {session.plan}", "",
+             session.prepared.config.to_yaml().rstrip(), "", "nothing was started (--dry-run)"]
     return "\n".join(lines)

@@ -71,7 +71,8 @@ class Trainer(Protocol):
         """One optimiser step on the items of all ranks (`items` are this rank's; may be empty on some ranks).
 
         Splits them into micro-batches, sums gradients over micro-batches and ranks, clips, steps, advances the
-        schedule. Returns the loss's metrics summed over micro-batches and ranks, and `actor/loss`,
+        schedule. Returns the loss's metrics, summed over micro-batches and ranks and divided by the sum of the items'
+        weights (of trained tokens), which makes them means under any aggregation; and, summed only, `actor/loss`, and
         `actor/entropy`, `actor/grad_norm`, `actor/lr`, `actor/logp_diff_mean`, `actor/logp_diff_max`
         (|log p(trainer) - log p(engine)| over this step's trained tokens, before the step).
         Raises FloatingPointError, and leaves the weights alone, when loss or gradient is not finite.

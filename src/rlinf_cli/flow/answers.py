@@ -9,7 +9,7 @@ from typing import Any
 
 from rlinf_cli.errors import RlinfError, RunError
 from rlinf_cli.flow.errors import WorkerError
-from rlinf_cli.flow.timeline import CallTiming
+from rlinf_cli.flow.timeline import CLOCK, CallTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,18 @@ class Answer:
     timing: CallTiming = field(default_factory=CallTiming)
     peak_memory: int = 0
     """Bytes of main memory that the process has needed at most so far."""
+    clock: float = CLOCK
+    """The rank's `timeline.CLOCK`."""
 
     def pack(self) -> list[Any]:
         """As it is sent: Ray passes plain lists and numbers without pickling, which is a good part of a call's time."""
         value = None if self.value is None else (self.value,)
-        return [value, self.failure, self.timing.total, self.timing.kinds, self.peak_memory]
+        return [value, self.failure, self.timing.pack(), self.peak_memory, self.clock]
 
     @classmethod
     def unpack(cls, sent: Sequence[Any]) -> Answer:
-        value, failure, total, kinds, peak_memory = sent
-        return cls(None if value is None else value[0], failure, CallTiming(total, kinds), peak_memory)
+        value, failure, timing, peak_memory, clock = sent
+        return cls(None if value is None else value[0], failure, CallTiming.unpack(timing), peak_memory, clock)
 
 
 def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]]) -> list[Any]:

@@ -6,14 +6,16 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rlinf_cli.flow.answers import Answer, error_of
 from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import CallTimeoutError, ChannelBrokenError, ChannelError, WorkerDiedError, WorkerError
-from rlinf_cli.flow.timeline import CallTiming
+from rlinf_cli.flow.timeline import CLOCK, Call, CallTiming, waited_for
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
@@ -59,9 +61,13 @@ class Handle:
         return not pending or len(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) == len(pending)
 
     def timings(self) -> list[CallTiming]:
-        """Where each rank's time went. Waits, and raises, as `wait`."""
+        """Where each rank's time went, in this machine's `time.monotonic`. Waits, and raises, as `wait`."""
         gather([self])
         return [answer.timing for answer in self._ended()]
+
+    def calls(self) -> list[Call]:
+        """The same with who did it: first each rank's call, followed by those that it waited for itself."""
+        return [one for place, timing in enumerate(self.timings()) for one in self._call(place, timing).everything()]
 
     def durations(self) -> list[float]:
         """Seconds each rank took."""
@@ -95,8 +101,9 @@ class Handle:
             self._answers[place] = reason
             break_outs(self.outs(rank), reason)
         else:
-            failure = answer.failure
+            answer, failure = _in_our_time(answer, seat), answer.failure
             self._answers[place] = answer if failure is None else error_of(failure, seat.role, rank, seat.node)
+            waited_for(self._call(place, answer.timing))
         taken = self._answers[place]
         return taken if isinstance(taken, Error) else None
 
@@ -121,6 +128,10 @@ class Handle:
     def outs(self, rank: int) -> Sequence[Out]:
         """The channels that the call puts into on a rank."""
         return self._outs[self.ranks.index(rank)]
+
+    def _call(self, place: int, timing: CallTiming) -> Call:
+        spec = self.group.methods.get(self.method)
+        return Call(self.role, self.ranks[place], self.method, timing, spec is not None and spec.control)
 
     def _ended(self) -> Iterator[Answer]:
         for answer in self._answers:
@@ -228,6 +239,13 @@ def break_outs(outs: Iterable[Out], reason: Error) -> None:
     for channel, producer in outs:
         with contextlib.suppress(ChannelError):  # broken or dropped before
             Channel(channel).done(producer, str(reason))
+
+
+def _in_our_time(answer: Answer, seat: Seat) -> Answer:
+    """Other machines have other clocks."""
+    if seat.node == client().node:
+        return answer
+    return replace(answer, timing=answer.timing.shifted(answer.clock - CLOCK))
 
 
 def _not_sent(error: Exception, seat: Seat, method: str) -> WorkerError:

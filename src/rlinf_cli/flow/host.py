@@ -185,7 +185,7 @@ class Host:
         """Run a call and answer for it, whatever it does."""
         log.debug("%s begins", method)
         failure, value = self._failure, None
-        with timeline.call() as timing:
+        with timeline.call() as recorder:
             if failure is None:
                 try:
                     value = body()
@@ -196,6 +196,7 @@ class Host:
             failure = failure or self._failure
             if failure is not None:
                 _fail(outs, f"{self._seat.identity} failed in {failure.method}: {failure.summary}")
+        timing = recorder.timing
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
         return Answer(value, failure, timing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024).pack()
 

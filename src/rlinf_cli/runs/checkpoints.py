@@ -2,7 +2,8 @@
 
 A checkpoint is `checkpoints/step_NNNNNN/`: what the trainer saved (`model/` and its own state), `state.json` (the run's
 position) and `manifest.json` (size and checksum of every file). `checkpoints/latest` is a file that holds the name of
-the one to go on from. A plain file outlives copies to places that know no symbolic links.
+the one to go on from, `checkpoints/best` that of the best. A plain file outlives copies to places that know no
+symbolic links.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ import xxhash
 
 from rlinf_cli.errors import RlinfError, RunError, UsageError
 from rlinf_cli.runs.files import (
+    aside_of,
     explained,
     files_below,
     reason,
@@ -29,11 +31,10 @@ from rlinf_cli.runs.files import (
     sync_tree,
     write_atomically,
 )
-from rlinf_cli.runs.naming import parse_step, step_name
+from rlinf_cli.runs.naming import BEST, CHECKPOINTS, LATEST, Reference, parse_step, pointed_step, step_name
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
-LATEST = "latest"
 _WRITING = ".writing-"
 _REPLACED = ".replaced-"
 _REMOVED = ".removed-"
@@ -61,11 +62,23 @@ class Checkpoint:
         """The policy as a Hugging Face directory."""
         return self.path / "model"
 
+    @property
+    def adapter(self) -> Path:
+        """In place of `model`, where only an adapter was trained: as peft writes it."""
+        return self.path / "adapter"
+
     @cached_property
     def state(self) -> dict[str, Any]:
         """What the run noted at `Checkpoints.write`."""
         state: dict[str, Any] = json.loads((self.path / STATE).read_text(encoding="utf-8"))
         return state
+
+    def score(self, metric: str) -> float | None:
+        """How good it is by a metric, more is better (`-METRIC`: less is); None when its step did not have it."""
+        try:
+            return score(self.state, metric)
+        except (OSError, ValueError):
+            return None
 
     def verify(self, full: bool = False) -> None:
         """Check that every file is there, with its size and, if it is small or `full`, its content.
@@ -94,30 +107,33 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run. Only the process that holds the run's lock may `recover`, `rewind` and `write`.
 
-    The newest `keep_last` (at least 1) are kept.
+    The newest `keep_last` (at least 1) are kept, and the best by the metric `best` (`-METRIC`: less is better), if given.
     """
 
-    def __init__(self, directory: Path, keep_last: int = 1) -> None:
+    def __init__(self, directory: Path, keep_last: int = 1, best: str = "") -> None:
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}: at least the latest checkpoint must be kept")
-        self.directory, self._keep_last = directory, keep_last
+        self.directory, self._keep_last, self._best = directory, keep_last, best
 
     @contextlib.contextmanager
     def write(self, step: int, state: Mapping[str, Any]) -> Iterator[Path]:
         """An empty directory for the trainer to fill; a complete checkpoint, the latest, once the block has ended.
 
-        `state` must be JSON. When anything fails, the partial directory is removed and the checkpoints before it are as
-        they were; a full or broken disk raises RunError, other exceptions pass.
+        `state` must be JSON; its `metrics` (name -> number) decide which checkpoint is the best. When anything fails, the
+        partial directory is removed and the checkpoints before it are as they were; a full or broken disk raises
+        RunError, other exceptions pass.
         """
         text = json.dumps(state, indent=2, allow_nan=False) + "\n"
         aside = self.directory / f"{_WRITING}{step_name(step)}"
         try:
             remove_tree(aside)
-            aside.mkdir(parents=True)
+            self.directory.mkdir(exist_ok=True)
+            aside.mkdir()
             yield aside
             (aside / STATE).write_text(text, encoding="utf-8")
             _seal(aside, step)
-            outdated = self._outdated_by(step)
+            before = self._on_the_way_to(step)
+            best = self._best_of(before, Checkpoint(aside, step))
             self._publish(aside, step)
         except BaseException as error:
             trouble = storage_trouble(error, self.directory) if isinstance(error, Exception) else None
@@ -126,7 +142,10 @@ class Checkpoints:
                 raise
             raise RunError(f"cannot write checkpoint {self.directory / step_name(step)}: {trouble}{self._spared()}"
                            ) from error
-        for old in outdated:
+        with explained(f"cannot write {self.directory / BEST}"):
+            self._point(BEST, best)
+        kept = {step, best, *before[max(0, len(before) - self._keep_last + 1) :]}
+        for old in [old for old in self.steps() if old not in kept]:
             self._remove(old)
 
     def steps(self) -> list[int]:
@@ -135,26 +154,30 @@ class Checkpoints:
             return []
         return sorted(step for name in os.listdir(self.directory) if (step := parse_step(name)) is not None)
 
-    def latest(self) -> Checkpoint | None:
+    def latest(self, full: bool = False) -> Checkpoint | None:
         """The checkpoint to go on from; None before the first.
 
-        Raises UsageError when it is damaged (sizes are checked); the message names an older one that is complete.
+        Raises UsageError when it is damaged (see `Checkpoint.verify`); the message names an older one that is complete.
         """
-        step = self._latest_step()
-        return None if step is None else self._checked(step)
+        step = self.latest_step()
+        return None if step is None else self._checked(step, full)
 
-    def open(self, step: int) -> Checkpoint:
-        """The checkpoint of a step. Raises UsageError when there is none, or it is damaged (sizes are checked)."""
+    def best_step(self) -> int | None:
+        """Step of the best checkpoint; None when there is none."""
+        return pointed_step(self.directory / BEST)
+
+    def open(self, step: int, full: bool = False) -> Checkpoint:
+        """The checkpoint of a step. Raises UsageError when there is none, or it is damaged (see `Checkpoint.verify`)."""
         steps = self.steps()
         if step not in steps:
             known = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none yet"
             raise UsageError(f"no checkpoint of step {step} in {self.directory}: {known}")
-        return self._checked(step)
+        return self._checked(step, full)
 
     def rewind(self, step: int) -> None:
         """Go on from the checkpoint of `step`, which becomes the latest. Later ones stay until the next is written."""
         self.open(step)
-        self._point_to(step)
+        self._point(LATEST, step)
 
     def recover(self) -> None:
         """Before the first `write` of a process: clear away what a killed one left half done."""
@@ -164,35 +187,41 @@ class Checkpoints:
                 self._restore(name.removeprefix(_REPLACED))
             if name.startswith((_WRITING, _REPLACED, _REMOVED)):
                 remove_tree(self.directory / name)
+        for pointer in (LATEST, BEST):
+            aside_of(self.directory / pointer).unlink(missing_ok=True)
 
     def _restore(self, name: str) -> None:
         """A kill, while a checkpoint was replaced by one of the same step, may have left neither in place."""
         if not (self.directory / name).exists() and (self.directory / f"{_REPLACED}{name}").exists():
             os.rename(self.directory / f"{_REPLACED}{name}", self.directory / name)
 
-    def _latest_step(self) -> int | None:
+    def latest_step(self) -> int | None:
+        """Step of the checkpoint to go on from, whatever state it is in; None before the first."""
         pointer = self.directory / LATEST
         if not pointer.exists():
             # a kill between the first checkpoint and its `latest`
             return max(self.steps(), default=None)
-        step = parse_step(pointer.read_text(encoding="utf-8").strip())
+        step = pointed_step(pointer)
         if step is None:
-            raise UsageError(f"{pointer} does not hold the name of a checkpoint{self._complete_ones()}")
+            raise UsageError(f"{pointer} does not hold the name of a checkpoint{self._complete_one()}")
         return step
 
-    def _checked(self, step: int) -> Checkpoint:
+    def _checked(self, step: int, full: bool) -> Checkpoint:
         checkpoint = Checkpoint(self.directory / step_name(step), step)
         self._restore(checkpoint.path.name)
         try:
-            checkpoint.verify()
+            checkpoint.verify(full)
         except UsageError as error:
-            raise UsageError(f"{error}{self._complete_ones(besides=step)}") from None
+            raise UsageError(f"{error}{self._complete_one(step, full)}") from None
         return checkpoint
 
-    def _complete_ones(self, besides: int | None = None) -> str:
-        found = [Checkpoint(self.directory / step_name(step), step) for step in self.steps() if step != besides]
-        complete = [checkpoint for checkpoint in found if not checkpoint.problems()]
-        return f"; go on from {complete[-1].path}, which is complete" if complete else "; no other one is complete"
+    def _complete_one(self, besides: int | None = None, full: bool = False) -> str:
+        others = [self._at(step) for step in reversed(self.steps()) if step != besides]
+        complete = next((checkpoint for checkpoint in others if not checkpoint.problems(full)), None)
+        return f"; go on from {complete.path}, which is complete" if complete else "; no other one is complete"
+
+    def _at(self, step: int) -> Checkpoint:
+        return Checkpoint(self.directory / step_name(step), step)
 
     def _spared(self) -> str:
         try:
@@ -209,23 +238,32 @@ class Checkpoints:
             os.rename(target, replaced)
         os.rename(aside, target)
         sync(self.directory)
-        self._point_to(step)
+        self._point(LATEST, step)
         remove_tree(replaced)
 
-    def _point_to(self, step: int) -> None:
-        write_atomically(self.directory / LATEST, step_name(step) + "\n")
+    def _point(self, pointer: str, step: int | None) -> None:
+        path = self.directory / pointer
+        if step is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, step_name(step) + "\n")
 
-    def _outdated_by(self, written: int) -> list[int]:
-        """Steps to remove once `written` is the latest: all but the newest `keep_last` on the way to it.
+    def _on_the_way_to(self, written: int) -> list[int]:
+        """Steps of checkpoints that lead to the one that is written now.
 
-        Those after the checkpoint that the run went on from are not on the way: it was rewound, or killed before they
-        became the latest.
+        Those after the checkpoint that the run went on from do not: it was rewound, or killed before they became the
+        latest.
         """
-        others = [step for step in self.steps() if step != written]
-        previous = self._latest_step()
-        before = [step for step in others if step < written and step <= (previous or 0)]
-        kept = before[len(before) - self._keep_last + 1 :] if self._keep_last > 1 else []
-        return sorted(set(others) - set(kept))
+        previous = self.latest_step() or 0
+        return [step for step in self.steps() if step < written and step <= previous]
+
+    def _best_of(self, before: Sequence[int], written: Checkpoint) -> int | None:
+        """Step of the best by the metric, the first among equals; None when none has it."""
+        if not self._best:
+            return None
+        scores = {one.step: score for one in [*map(self._at, before), written]
+                  if (score := one.score(self._best)) is not None}
+        return max(scores, key=lambda step: scores[step], default=None)
 
     def _remove(self, step: int) -> None:
         aside = self.directory / f"{_REMOVED}{step_name(step)}"
@@ -233,6 +271,25 @@ class Checkpoints:
         with explained(f"cannot remove outdated checkpoint {self.directory / step_name(step)}"):
             os.rename(self.directory / step_name(step), aside)
         remove_tree(aside)
+
+
+def open_checkpoint(reference: Reference, full: bool = False,
+                    otherwise: str = "one is written every checkpoint.every steps and at the end of training") -> Checkpoint:
+    """The checkpoint that a user pointed at (`rlinf_cli.runs.naming.locate`), the latest of a run where they named none.
+
+    Raises UsageError when it is damaged (see `Checkpoint.verify`), and when there is none yet; `otherwise` is then added.
+    """
+    checkpoints = Checkpoints(reference.run / CHECKPOINTS)
+    found = checkpoints.latest(full) if reference.step is None else checkpoints.open(reference.step, full)
+    if found is None:
+        raise UsageError(f"run {reference.run} has no checkpoint yet: {otherwise}")
+    return found
+
+
+def score(state: Mapping[str, Any], metric: str) -> float | None:
+    """How good a checkpoint is whose `state` this is: see `Checkpoint.score`."""
+    value = state.get("metrics", {}).get(metric.removeprefix("-"))
+    return None if value is None else -value if metric.startswith("-") else value
 
 
 def _seal(directory: Path, step: int) -> None:

@@ -46,6 +46,8 @@ class RunDirectory:
         self.plan = path / "plan.yaml"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.jsonl"
+        self.eval_samples = path / "eval_samples.jsonl"
+        self.trace = path / "trace.json"
         self.checkpoints = path / CHECKPOINTS
         self._lock: RunLock | None = None
 
@@ -128,7 +130,7 @@ class RunDirectory:
         try:
             yield
         except BaseException as error:
-            attempt.status, attempt.reason = _outcome(error)
+            attempt.status, attempt.reason = outcome_of(error)
             # what ended the run matters more than that its end could not be recorded
             with contextlib.suppress(OSError, UsageError):
                 self._end(attempt)
@@ -204,7 +206,7 @@ def _remove_run(path: Path) -> None:
         lock.release()
 
 
-def _outcome(error: BaseException) -> tuple[str, str]:
+def outcome_of(error: BaseException) -> tuple[str, str]:
     """Status and reason of an attempt that this exception ended."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "interrupted"

@@ -14,7 +14,7 @@ from rlinf_cli.errors import RlinfError, RunError
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace the file's content as a whole and wait until it is on the disk; on an error the old content stays."""
-    aside = path.with_name(f".{path.name}.tmp")
+    aside = aside_of(path)
     try:
         with open(aside, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
@@ -25,6 +25,11 @@ def write_atomically(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def aside_of(path: Path) -> Path:
+    """Where `write_atomically` writes first; a kill may leave it there."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def sync(path: Path) -> None:

@@ -16,11 +16,13 @@ from rlinf_cli.runs.sparkline import bar, clock, compact, sparkline
 _INDENT = "  "
 _GAP = "   "
 _SHORTEST_BAR, _LONGEST_BAR = 10, 30
+_TASKS = 2
 _BUSY_BARS = (20, 16, 12, 8)
 _ROLE_STYLES = ("cyan", "magenta", "blue", "green")
 _WAIT_STYLES = {"sync": "yellow", "switch": "yellow", "wait": "red", "idle": "bright_black"}
 _GROUPS = {"sync": "sync", "onload": "switch", "offload": "switch", "wait_data": "wait", "wait_space": "wait",
            "wait_lock": "wait", "idle": "idle"}
+_NO_SHARE = ("timing/step_s", "timing/eval_s")
 _SPINNER, _ASCII_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 
@@ -30,7 +32,8 @@ class Shown:
 
     prompt: str
     response: str
-    reward: float
+    reward: float | None
+    """None where there are no rewards."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,25 @@ class View:
     shares: Mapping[str, float]
     """Of the step's time, by role and kind of waiting (`time_shares`)."""
     samples: tuple[Shown, ...]
+    evaluated: tuple[tuple[str, float], ...] = ()
+    """`digits mean@4`, and its latest value."""
+    measure: str = "reward"
+    """What `rewards` are: `reward`, or `loss` where there are no rewards."""
 
 
 def time_shares(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Share of the step's time of each role, then of `sync`, `switch` (on- and offload), `wait` and `idle`."""
+    """Share of the step's time of each role, then of `sync`, `switch` (on- and offload), `wait` and `idle`, where they took
+    any."""
     total = metrics.get("timing/step_s", math.nan)
     times = {name[len("timing/") : -2]: value for name, value in metrics.items()
-             if name.startswith("timing/") and name.endswith("_s") and name != "timing/step_s" and math.isfinite(value)}
+             if name.startswith("timing/") and name.endswith("_s") and name not in _NO_SHARE and math.isfinite(value)}
     if not total > 0:
         return {}
     shares = {role: seconds / total for role, seconds in times.items() if role not in _GROUPS}
     for kind in dict.fromkeys(_GROUPS.values()):
-        found = [seconds for name, seconds in times.items() if _GROUPS.get(name) == kind]
+        found = sum(seconds for name, seconds in times.items() if _GROUPS.get(name) == kind)
         if found:
-            shares[kind] = sum(found) / total
+            shares[kind] = found / total
     return shares
 
 
@@ -108,7 +116,8 @@ def _facts(view: View, ascii_only: bool) -> list[Text]:
         now = view.rewards[-1]
         text = f"{now:.2f} " if math.isfinite(now) else "- "
         curve = sparkline(view.rewards, ascii_only)
-        facts.append(Text.assemble(("reward ", "dim"), (text, "bold"), (curve, "green")))
+        facts.append(Text.assemble((f"{view.measure} ", "dim"), (text, "bold"), (curve, "green")))
+    facts += [Text.assemble((f"{name} ", "dim"), (f"{value:.2f}", "bold")) for name, value in view.evaluated[:_TASKS]]
     if math.isfinite(view.tokens_per_s):
         facts.append(Text.assemble(("tokens/s ", "dim"), (compact(view.tokens_per_s), "bold")))
     return facts
@@ -148,16 +157,21 @@ def _samples(samples: Sequence[Shown], width: int, ascii_only: bool) -> list[Tex
 
 def _sample(sample: Shown, room: int, pad: bool, ascii_only: bool) -> Text:
     """`prompt d47=  answer 7  reward 1.00`: of a long prompt its end, of a long answer its beginning."""
-    reward = f"{sample.reward:.2f}" if math.isfinite(sample.reward) else "-"
+    reward = _reward(sample.reward)
     prompt, answer = _one_line(sample.prompt), _one_line(sample.response)
-    free = max(8, room - len(f"prompt   answer   reward {reward}"))
+    free = max(8, room - len("prompt   answer ") - reward.cell_len)
     answer = _clip(answer, max(free // 2, free - cell_len(prompt)), ascii_only)
     prompt = _clip_left(prompt, free - cell_len(answer), ascii_only)
-    line = Text.assemble(("prompt ", "dim"), prompt, ("  answer ", "dim"), answer, ("  reward ", "dim"),
-                         (reward, "green" if sample.reward > 0 else ""))
+    line = Text.assemble(("prompt ", "dim"), prompt, ("  answer ", "dim"), answer).append_text(reward)
     if pad:
         line.pad_right(max(0, room - line.cell_len))
     return line
+
+
+def _reward(value: float | None) -> Text:
+    if value is None:
+        return Text()
+    return Text.assemble(("  reward ", "dim"), (f"{value:.2f}" if math.isfinite(value) else "-", "green" if value > 0 else ""))
 
 
 def _one_line(text: str) -> str:

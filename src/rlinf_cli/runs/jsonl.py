@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -12,6 +13,8 @@ from typing import Any
 
 from rlinf_cli.errors import UsageError
 from rlinf_cli.runs.files import explained
+
+_CHUNK = 8 << 20
 
 
 class StepLines:
@@ -48,7 +51,10 @@ class StepLines:
         self._file.close()
 
     def _append(self, data: bytes) -> None:
-        end = os.fstat(self._file.fileno()).st_size
+        found = os.fstat(self._file.fileno())
+        if not found.st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self._path))
+        end = found.st_size
         try:
             while data:
                 data = data[self._file.write(data) :]
@@ -64,6 +70,17 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     for _, line in _lines(path):
         yield line
+
+
+def copy_lines(source: Path, target: Path, last: int) -> None:
+    """Begin a new file with the lines of another one up to those of step `last`. Raises UsageError as `read_lines`."""
+    if not source.exists():
+        return
+    with open(source, "rb") as file, open(target, "xb") as copy:
+        left = _end_of(source, last)
+        while left and (data := file.read(min(left, _CHUNK))):
+            copy.write(data)
+            left -= len(data)
 
 
 def finite_or_none(value: float) -> float | None:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rlinf_cli.runs.frame import Shown, View, draw, draw_phase, time_shares
-from rlinf_cli.runs.progress import LABEL_WIDTH, Pace, Progress, printable
+from rlinf_cli.runs.progress import LABEL_WIDTH, Pace, Progress, eval_means, printable
 
 if TYPE_CHECKING:
     from rlinf_cli.rl.trajectory import Sample
@@ -37,6 +37,7 @@ class LiveProgress(Progress):
         self._pace = Pace(total)
         self._rewards: deque[float] = deque(maxlen=_REWARDS)
         self._recent: deque[Mapping[str, float]] = deque(maxlen=_SMOOTHED_OVER)
+        self._evaluated: dict[str, float] = {}
         self._view: View | None = None
         self._phase: tuple[str, float] | None = None
         # prints of other libraries to stderr go above the picture instead of through it
@@ -58,14 +59,19 @@ class LiveProgress(Progress):
 
     def step(self, step: int, metrics: Mapping[str, float], samples: Sequence[Sample] = ()) -> None:
         self._pace.tick(metrics)
-        self._rewards.append(metrics.get("reward/mean", math.nan))
+        measure = "reward" if "reward/mean" in metrics else "loss"
+        name = {"reward": "reward/mean", "loss": "actor/loss"}[measure]
+        if name in metrics:
+            self._rewards.append(metrics[name])
+        self._evaluated |= dict(eval_means(metrics))
         self._recent.append({name: value for name, value in metrics.items() if name.startswith("timing/")})
-        shown = tuple(Shown(sample.prompt[-_LONGEST_TEXT:], sample.response[:_LONGEST_TEXT], sample.reward)
+        shown = tuple(Shown(sample.prompt[-_LONGEST_TEXT:], sample.response[:_LONGEST_TEXT],
+                            sample.reward if measure == "reward" else None)
                       for sample in samples[-_SAMPLES:])
         before = self._view.samples if self._view else ()
         self._view = View(step, self._total, self._pace.left(step), tuple(self._rewards),
                           metrics.get("throughput/tokens_per_s", math.nan), time_shares(_means(self._recent)),
-                          shown or before)
+                          shown or before, tuple(self._evaluated.items()), measure)
         self._phase = None
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import struct
 from pathlib import Path
 
 from rlinf_cli.errors import UsageError
@@ -33,6 +34,24 @@ class RunLock:
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def holder(directory: Path) -> int | None:
+    """The process that holds the run's lock (0 when it is on another machine); None when nobody does. Takes no lock."""
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        asked = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(descriptor)
+    kind, _, _, _, process = struct.unpack(_FLOCK, asked)
+    return None if kind == fcntl.F_UNLCK else max(0, process)
+
+
+_FLOCK = "hhlli"
+"""The system's `struct flock`: kind, origin, start, length, process."""
 
 
 def _explain(directory: Path, error: OSError, holder: str) -> str:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rlinf_cli.config.load import check
 from rlinf_cli.config.schema import RunConfig
-from rlinf_cli.data.datasets import open_dataset
-from rlinf_cli.data.rows import Dataset
+from rlinf_cli.data.rows import Row
+from rlinf_cli.data.sources import Source, fingerprint
 from rlinf_cli.data.stream import PromptStream
-from rlinf_cli.errors import UsageError
+from rlinf_cli.errors import UsageError, did_you_mean
 from rlinf_cli.flow.devices import DeviceRequest, parse_devices
 from rlinf_cli.flow.placement import Placement, RoleSpec, load_placement, temporal
 from rlinf_cli.models.check import check_model
 from rlinf_cli.plugins.loader import Plugins
 from rlinf_cli.plugins.references import check_function
+from rlinf_cli.runs.data import evaluation_sources, training_sources, without_overlong
+from rlinf_cli.runs.evaluation import Evaluation, evaluation_on
+from rlinf_cli.runs.lifecycle import check_loggers
 from rlinf_cli.workflows.base import Role, Workflow
+
+EVALUATED = ("rollout", "reward")
+"""Roles of an evaluation, of whatever workflow."""
 
 
 @dataclass(frozen=True)
@@ -31,31 +38,88 @@ class Prepared:
     devices: DeviceRequest | None
     placement: Placement | None
     """None when the devices are those of an existing cluster, which are not known yet."""
+    evaluation: Evaluation | None = None
+    """None when nothing is evaluated between steps."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data, so that a resume sees when it is another one; its files are read for it."""
+        return fingerprint(self.stream.sources)
 
 
 def prepare(config: RunConfig, plugins: Plugins) -> Prepared:
     """Check configuration, model, data, reward, devices and placement; raises RlinfError at the first that is wrong."""
     check(config)
+    check_loggers(config, plugins)
     check_model(config.model.name, plugins)
-    dataset = open_dataset(config.data.name, config.seed, config.data.prompt_key, config.data.answer_key,
-                           config.extension("data"), config.settings("data"), plugins.names("dataset"))
-    _check_reward(config, dataset)
-    stream = PromptStream(dataset, config.rollout.prompts, config.seed, config.data.shuffle)
     workflow: Workflow = plugins.get("workflow", config.workflow).load()()
     roles = {role.name: role for role in workflow.roles(config)}
+    sources = training_sources(config, plugins, supervised="examples" in roles)
+    _check_rows(config, roles, [source for source in sources if not source.deferred])
+    stream = PromptStream(sources, config.rollout.prompts, config.seed, config.data.shuffle)
     devices = None if config.cluster.address else parse_devices(config.cluster.devices)
     placement = None if devices is None else place(config, list(roles.values()), devices.count, devices.kind)
-    return Prepared(config, workflow, roles, stream, devices, placement)
+    evaluation = open_evaluation(config, workflow, plugins) if config.eval.every else None
+    return Prepared(config, workflow, roles, stream, devices, placement, evaluation)
 
 
-def _check_reward(config: RunConfig, dataset: Dataset) -> None:
-    """Whether the reward is there, and the data has what it reads."""
-    first = dataset.row(0)
-    if config.extension("reward") is None:
-        check_function(config.reward.name, first.columns)
-    elif getattr(config.settings("reward"), "needs_answer", False) and first.answer is None:
-        raise UsageError(f"reward.name={config.reward.name} compares with an answer, but {config.data.name} has none: "
-                         "name its column with data.answer_key, or choose another reward")
+def open_evaluation(config: RunConfig, workflow: Workflow, plugins: Plugins) -> Evaluation:
+    """The evaluation that `eval.*` describes; raises RlinfError where its data or the reward cannot be used."""
+    evaluation = evaluation_on(evaluation_sources(config, plugins), config, workflow)
+    _check_rows(config, EVALUATED, [task.source for task in evaluation.tasks if not task.source.deferred])
+    return evaluation
+
+
+def admit_evaluation(evaluation: Evaluation, plugins: Plugins, say: Callable[[str], None]) -> Evaluation:
+    """As `admit`."""
+    config, sources = evaluation.config, [task.source for task in evaluation.tasks]
+    _check_rows(config, EVALUATED, [source for source in sources if source.deferred])
+    return evaluation_on(without_overlong(sources, config, plugins, say), config, evaluation.workflow)
+
+
+def admit(prepared: Prepared, plugins: Plugins, say: Callable[[str], None]) -> Prepared:
+    """The run without the prompts that are too long, of which `say` is told; its hub data sets are looked up for it.
+
+    Raises UsageError as `prepare` does, for what a hub data set holds, and as `without_overlong`.
+    """
+    config, sources = prepared.config, prepared.stream.sources
+    _check_rows(config, prepared.roles, [source for source in sources if source.deferred])
+    kept = without_overlong(sources, config, plugins, say)
+    evaluation = prepared.evaluation and admit_evaluation(prepared.evaluation, plugins, say)
+    return replace(prepared, stream=PromptStream(kept, config.rollout.prompts, config.seed, config.data.shuffle),
+                   evaluation=evaluation)
+
+
+def _check_rows(config: RunConfig, roles: Container[str], sources: Iterable[Source]) -> None:
+    """Whether the first row of each source has what is trained on: something to learn, or what the reward reads."""
+    for source in sources:
+        first = source.row(0)
+        if "reward" in roles:
+            _check_reward(config, first, source.name)
+
+
+def _check_reward(config: RunConfig, first: Row, name: str) -> None:
+    """Whether the rewards are there, and the data has what they read."""
+    for part in config.parts("reward"):
+        if part.extension is None:
+            check_function(part.name, first.columns)
+        elif getattr(part.settings, "needs_answer", False) and first.answer is None:
+            raise UsageError(f"reward.name={part.name} compares with an answer, but {name} has none: "
+                             "name its column with data.answer_key, or choose another reward")
+        for column in getattr(part.settings, "needs_columns", ()):
+            if column not in first.columns:
+                raise UsageError(f"reward.name={part.name} needs column '{column}', which {name} does not have (columns: "
+                                 f"{', '.join(first.columns) or 'none'}){did_you_mean(column, first.columns)}")
+
+
+def cautions(prepared: Prepared) -> Iterator[str]:
+    """What the user should know of the configuration before it runs, a sentence each."""
+    rollout = prepared.config.rollout
+    if "examples" not in prepared.roles and rollout.is_truncated:
+        chosen = ", ".join(f"rollout.{name}={value:g}" for name, value, off in (
+            ("top_k", rollout.top_k, 0), ("top_p", rollout.top_p, 1), ("min_p", rollout.min_p, 0)) if value != off)
+        yield (f"{chosen} truncates the distribution that tokens are drawn from, which the trainer does not know: it takes "
+               "ratios to its own log-probabilities, and any mismatch with the engine goes unseen and uncorrected")
 
 
 def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -120,7 +121,7 @@ class PlainProgress(Progress):
     def step(self, step: int, metrics: Mapping[str, float], samples: Sequence[Sample] = ()) -> None:
         self._pace.tick(metrics)
         line = step_line(step, self._total, metrics, self._pace.left(step))
-        if self._is_due(step):
+        if self._is_due(step, bool(eval_means(metrics))):
             self._shown_at, self._held = time.monotonic(), None
             self._show(line)
         else:
@@ -132,14 +133,20 @@ class PlainProgress(Progress):
             self._show(self._held)
             self._held = None
 
-    def _is_due(self, step: int) -> bool:
-        if self._shown_at is None or step >= self._total or step % max(1, self._total // _PLAIN_LINES) == 0:
+    def _is_due(self, step: int, is_evaluated: bool) -> bool:
+        if self._shown_at is None or is_evaluated or step >= self._total or step % max(1, self._total // _PLAIN_LINES) == 0:
             return True
         return time.monotonic() - self._shown_at >= _PLAIN_EVERY_S
 
     def _show(self, line: str) -> None:
         self._stream.write(line + "\n")
         self._stream.flush()
+
+
+def eval_means(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """`digits mean@4`, and its value, of each task that was evaluated."""
+    found = ((re.fullmatch(r"eval/([^/]+)/(mean@\d+)", name), value) for name, value in metrics.items())
+    return [(f"{name[1]} {name[2]}", value) for name, value in found if name is not None]
 
 
 def step_line(step: int, total: int, metrics: Mapping[str, float], left: float | None) -> str:
@@ -149,6 +156,9 @@ def step_line(step: int, total: int, metrics: Mapping[str, float], left: float |
                                ("reward/mean", "throughput/tokens_per_s", "timing/step_s"))
     if "reward/mean" in metrics:
         parts.append(f"reward {reward:.2f}" if math.isfinite(reward) else "reward -")
+    elif "actor/loss" in metrics:
+        parts.append(f"loss {metrics['actor/loss']:.3f}")
+    parts += [f"{name} {value:.2f}" for name, value in eval_means(metrics)]
     if math.isfinite(tokens):
         parts.append(f"tokens/s {compact(tokens)}")
     if math.isfinite(seconds):

@@ -41,3 +41,12 @@ def redact_all(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redact_all(item) for item in value]
     return redact(value) if isinstance(value, str) else value
+
+
+def hide(value: Any) -> Any:
+    """As `redact_all`; values of keys that are named like secrets are hidden as well."""
+    if isinstance(value, Mapping):
+        return {key: HIDDEN if item and _SECRET_NAME.search(str(key)) else hide(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [hide(item) for item in value]
+    return redact_all(value)

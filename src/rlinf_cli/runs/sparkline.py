@@ -48,3 +48,11 @@ def clock(seconds: float) -> str:
     """Hours, minutes and seconds: 0:00:09."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def data_size(count: int) -> str:
+    """Bytes with the unit that fits: 318 B, 1.2 MB."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"

@@ -4,12 +4,16 @@ import dataclasses
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rlinf_cli.flow import handle
+from rlinf_cli.flow.answers import Answer
 from rlinf_cli.flow.errors import ChannelBrokenError, SerializationError, WorkerDiedError, WorkerError
 from rlinf_cli.flow.handle import gravity
 from rlinf_cli.flow.host import Host, Seat
+from rlinf_cli.flow.timeline import CLOCK, CallTiming
 from rlinf_cli.flow.watch import reason_of
 
 SEAT = Seat("rollout", 1, 2, (2, 3), "cpu", ("2", "3"), "node-0", "id", "127.0.0.1", "here", Path("/logs"), Path("/run"),
@@ -66,6 +70,14 @@ def test_a_meeting_place_is_nobody_elses(address):
 ])
 def test_what_ray_knows_of_an_end(text, reason):
     assert reason_of(Exception(text)) == reason
+
+
+@pytest.mark.parametrize(("node", "began"), [("node-0", 5.0), ("node-1", 105.0)])
+def test_the_times_of_another_machine_are_told_in_ours(monkeypatch, node, began):
+    """Its clock began 100 seconds after ours."""
+    monkeypatch.setattr(handle, "client", lambda: SimpleNamespace(node="node-0"))
+    answer = handle._in_our_time(Answer(timing=CallTiming(5.0, 1.0), clock=CLOCK + 100), seat(node=node))
+    assert (answer.timing.began, answer.timing.total) == (pytest.approx(began), 1.0)
 
 
 def failed(cause):

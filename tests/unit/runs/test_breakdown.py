@@ -1,5 +1,7 @@
 """Every second of a device is one of compute, sync, onload, offload, waiting for a lock, space or data, and idle."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +36,7 @@ def test_computing_hides_what_others_wait_for():
     assert spent([waiting, call("rollout", 2, 5)]) == {"rollout": 3, "wait_data": 7}
 
 
-@pytest.mark.parametrize(("kind", "hidden"), list(zip(WAITS, WAITS[1:])))
+@pytest.mark.parametrize(("kind", "hidden"), list(pairwise(WAITS)))
 def test_of_several_waits_the_more_telling_one_counts(kind, hidden):
     calls = [call("a", 0, 6, (0, 6, hidden)), call("b", 2, 4, (2, 4, kind))]
     assert spent(calls, ended=6.0) == {kind: 2, hidden: 4}
@@ -129,6 +131,6 @@ def test_a_device_is_never_idle_or_waiting_where_a_call_on_it_computes(made):
     for device, times in found.devices.items():
         mine = [placed.call for placed in made if device in placed.devices]
         edges = sorted({0.0, 10.0, *(min(max(edge, 0.0), 10.0) for one in mine for piece in pieces(one) for edge in piece[:2])})
-        computed = sum(end - start for start, end in zip(edges, edges[1:])
+        computed = sum(end - start for start, end in pairwise(edges)
                        if any(kind is None and a <= start and end <= b for one in mine for a, b, kind in pieces(one)))
         assert sum(value for state, value in times.items() if state not in STATES) == pytest.approx(computed)

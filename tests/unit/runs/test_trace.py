@@ -49,7 +49,8 @@ def call(role, rank, method, began, seconds, *spans, beside=False, devices=None)
 def step(number):
     """A step of a second that began at its number."""
     calls = [call("rollout", 0, "generate", number, 0.5, (0.1, 0.2, "wait_data")), call("rollout", 1, "generate", number, 0.25),
-             call("actor", 0, "train", number + 0.5, 0.375), call("rollout", 1, "update_weights", number + 0.5, 0.125, beside=True)]
+             call("actor", 0, "train", number + 0.5, 0.375),
+             call("rollout", 1, "update_weights", number + 0.5, 0.125, beside=True)]
     return break_down(calls, (0, 1), float(number), number + 1.0)
 
 
@@ -106,7 +107,7 @@ def test_slices_of_a_thread_lie_within_or_beside_each_other(opened, path):
         for number in range(1, 4):
             writer.step(number, {}, step(number))
     for thread in names(path, "thread_name"):
-        slices = sorted(((one["ts"], -one["dur"]) for one in events(path, ph="X", pid=thread[0], tid=thread[1])))
+        slices = sorted((one["ts"], -one["dur"]) for one in events(path, ph="X", pid=thread[0], tid=thread[1]))
         open_until = []
         for start, length in slices:
             while open_until and open_until[-1] <= start + 0.2:
@@ -297,5 +298,5 @@ def test_a_copy(opened, path, tmp_path):
         writer.step(1, {}, step(1))
     copy_trace(path, tmp_path / "copy.json")
     assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
-    with pytest.raises(UsageError, match="cannot write .*no such file or directory"):
+    with pytest.raises(UsageError, match=r"cannot write .*no such file or directory"):
         copy_trace(path, tmp_path / "nowhere/copy.json")

@@ -51,6 +51,10 @@ def _kl(keys: GRPOConfig) -> Iterator[str]:
     if keys.kl_coef > 0 and keys.kl_in == "loss" and keys.estimator == "k1":
         yield ("algorithm.kl_estimator=k1 as a term of the loss has a gradient of 0 on average: use k2 or k3, or "
                "algorithm.kl_in=reward")
+    if keys.kl_coef > 0 and keys.kl_in == "reward" and keys.normalize == "group":
+        yield ("algorithm.kl_in=reward with algorithm.normalize=group divides differences in divergence by their own spread "
+               "wherever a prompt's rewards are equal, which drowns what is to be learned: use algorithm.kl_in=loss, or "
+               "algorithm.normalize=batch or none")
 
 
 def _importance(keys: GRPOConfig, rollout: Any) -> Iterator[str]:

@@ -29,9 +29,18 @@ COMMANDS = [
     (["plugins", "list"], set()),
     (["plugins", "list", "--json"], set()),
     (["plugins", "info", "grpo"], set()),
+    (["plugins", "new", "--help"], set()),
+    (["plugins", "check"], set()),
     (["config", "keys"], set()),
     (["config", "show", "steps=3"], set()),
     (["config", "schema"], set()),
+    (["runs"], set()),
+    (["runs", "show", "nowhere"], set()),
+    (["runs", "compare", "nowhere"], set()),
+    (["eval", "--help"], set()),
+    (["generate", "--help"], set()),
+    (["trace", "--help"], set()),
+    (["doctor"], set()),
 ]
 """Arguments of `rlinf`, and which of the heavy packages they may import."""
 

@@ -64,7 +64,7 @@ class TestKeys:
         assert rows["key"] == "key type default owner meaning"
         assert rows["steps"] == ("steps int 100 core Steps to train: each generates, scores and trains one batch. "
                                  "(at least 1)")
-        assert "algorithm grpo (rlinf-cli)" in rows["algorithm.clip_low"]
+        assert "algorithm dapo, dr-grpo, grpo, gspo, reinforce++, rloo (rlinf-cli)" in rows["algorithm.clip_low"]
         assert {row.partition(".")[0] for row in rows if "." in row} == set(SECTIONS)
 
     def test_lists_those_below_a_prefix(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,7 @@ def tiny(tmp_path_factory):
 def here(tmp_path, monkeypatch, plugins, tiny):
     """A directory with a run `a` (a checkpoint of step 3), a run `fresh` without one, and data files."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     config = resolve([], ["data.name=digits", "reward.ended=0.1", "reward.timeout_s=7", "eval.k=2", "eval.temperature=0.5"],
                      {}, plugins)
     RunDirectory.create(tmp_path / "runs", "fresh", False, config.to_yaml(), {}).close()
@@ -49,7 +51,8 @@ def here(tmp_path, monkeypatch, plugins, tiny):
     (tmp_path / "good.jsonl").write_text(json.dumps({"prompt": "d47=", "answer": "7"}) + "\n")
     (tmp_path / "unanswered.jsonl").write_text(json.dumps({"prompt": "d47="}) + "\n")
     (tmp_path / "mine.py").write_text("def score(response):\n    return 1.0\n\n\ndef wrong(nothing):\n    return 1.0\n")
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture

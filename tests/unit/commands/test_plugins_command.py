@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlinf_cli.commands import main
+from rlinf_cli.plugins import loader
 
 FULL = """
 from rlinf_cli.api import Extension, hookimpl
@@ -163,3 +164,68 @@ def test_a_misspelt_subcommand_is_corrected(installed):
         2,
         "Error: No such command 'lst'. Did you mean 'list'? See: rlinf plugins --help\n",
     )
+
+
+def test_check_shows_every_check_and_ends_with_3_when_one_failed(installed):
+    result = run("check", "fine", "my-reward")
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert result.exit_code == 3
+    assert shown[0] == "plugin extension check state"
+    assert "fine loads ok" in shown
+    assert "fine reward kind summary failed: it has no summary, which rlinf plugins shows" in shown
+    assert shown[-1] == "my-reward loads failed: failed: No module named 'numpi'"
+    assert result.stderr.startswith("Error: 6 of 10 checks failed, the first of plugin 'fine': rlinf-fine has no description")
+
+
+def test_check_as_json_is_one_document(installed):
+    result = run("check", "my-reward", "--json")
+    assert json.loads(result.stdout) == [{"plugin": "my-reward", "extension": "", "check": "loads", "state": "failed",
+                                          "problem": "failed: No module named 'numpi'"}]
+    assert (result.exit_code, json.loads(run("--json", "check", "my-reward").stdout)) == (3, json.loads(result.stdout))
+
+
+def test_check_takes_the_third_party_plugins_by_default(site):
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (
+        0, "there are no third-party plugins here; name others to check them: rlinf plugins check NAME\n")
+    assert json.loads(run("check", "--json").stdout) == []
+    site.add("rlinf-broken", {"broken": "broken_hooks"}, broken_hooks="import numpi")
+    loader._loaded.cache_clear()
+    assert [finding["plugin"] for finding in json.loads(run("check", "--json").stdout)] == ["broken"]
+
+
+def test_check_of_an_unknown_plugin_is_wrong_usage(installed):
+    result = run("check", "fin")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "Error: there is no plugin 'fin'. Did you mean 'fine'? See: rlinf plugins\n"
+
+
+def test_new_writes_a_package_and_says_what_comes_next(site, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("new", "dice", "--kind", "reward")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "rlinf-dice", "next  pip install -e 'rlinf-dice[test]' && pytest rlinf-dice && rlinf plugins check dice"]
+    assert (tmp_path / "rlinf-dice" / "src" / "rlinf_dice" / "reward.py").is_file()
+    again = run("new", "dice", "--kind", "reward")
+    assert (again.exit_code, again.stderr) == (
+        2, "Error: rlinf-dice exists already: nothing is overwritten, choose another NAME or --directory\n")
+
+
+def test_new_takes_a_directory(site, tmp_path):
+    result = run("new", "dice", "--kind", "dataset", "--directory", str(tmp_path / "mine"))
+    assert result.stdout.splitlines()[0] == str(tmp_path / "mine" / "rlinf-dice")
+    assert (tmp_path / "mine" / "rlinf-dice" / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize(("args", "told"), [
+    (["dice"], "Missing option '--kind'. Choose from: algorithm, engine, trainer, reward, workflow, model, dataset, logger."),
+    (["dice", "--kind", "rewards"], "'rewards' is not one of"),
+    (["my_dice", "--kind", "reward"], "'my_dice' cannot be the name of a plugin"),
+])
+def test_new_with_wrong_usage(site, tmp_path, monkeypatch, args, told):
+    monkeypatch.chdir(tmp_path)
+    result = run("new", *args)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert list(tmp_path.glob("rlinf-*")) == []

@@ -35,7 +35,7 @@ def test_every_key_of_the_specification_has_its_default(config):
                     "train_layers": None, "schedule": "constant", "frozen": []},
         "checkpoint": {"every": 0, "keep_last": 2, "best": ""},
         "eval": {"every": 0, "data": "", "prompts": 128, "k": 1, "temperature": 0.0, "max_new_tokens": 0, "success": 1.0},
-        "log": {"samples": 4, "loggers": []},
+        "log": {"samples": 4, "trace": 100, "loggers": []},
     }
 
 

@@ -107,8 +107,15 @@ class TestProblems:
         (problem,) = problems(kl_coef=0.1, kl_estimator="k1")
         assert problem == ("algorithm.kl_estimator=k1 as a term of the loss has a gradient of 0 on average: use k2 or k3, "
                            "or algorithm.kl_in=reward")
-        assert problems(kl_coef=0.1, kl_estimator="k1", kl_in="reward") == []
+        assert problems(kl_coef=0.1, kl_estimator="k1", kl_in="reward", normalize="none") == []
         assert problems(kl_estimator="k1") == []
+
+    def test_a_divergence_that_would_be_blown_up(self):
+        (problem,) = problems(kl_coef=0.1, kl_in="reward")
+        assert problem.startswith("algorithm.kl_in=reward with algorithm.normalize=group divides differences in divergence")
+        for normalize in ("batch", "none"):
+            assert problems(kl_coef=0.1, kl_in="reward", normalize=normalize) == []
+        assert problems(kl_in="reward") == []
 
     @pytest.mark.parametrize(("name", "value"), [("top_k", 5), ("top_p", 0.9), ("min_p", 0.1)])
     def test_probabilities_that_cannot_be_compared(self, name, value):

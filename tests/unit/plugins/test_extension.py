@@ -9,9 +9,14 @@ from rlinf_cli.plugins.extension import Extension, describe, resolve
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a:b", "a.b", "ä"])
-def test_a_name_is_letters_digits_hyphens_and_underscores(name):
+def test_a_name_is_letters_digits_and_a_few_signs(name):
     with pytest.raises(ValueError, match="letters, digits"):
         Extension(name, target="m:A")
+
+
+@pytest.mark.parametrize("name", ["grpo", "4bit", "dr-grpo", "my_algorithm", "reinforce++"])
+def test_names_that_are_allowed(name):
+    assert Extension(name, target="m:A").name == name
 
 
 @pytest.mark.parametrize("reference", ["", "m", "m:", ":A", "m.A", "m/x.py:A", "m:A:B"])

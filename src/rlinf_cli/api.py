@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlinf_cli.config.schema import RunConfig as RunConfig
     from rlinf_cli.config.schema import key as key
     from rlinf_cli.contracts.algorithm import Algorithm as Algorithm
     from rlinf_cli.contracts.algorithm import LossInputs as LossInputs
@@ -33,24 +34,56 @@ if TYPE_CHECKING:
     from rlinf_cli.errors import RlinfError as RlinfError
     from rlinf_cli.errors import RunError as RunError
     from rlinf_cli.errors import UsageError as UsageError
+    from rlinf_cli.flow.ports import In as In
+    from rlinf_cli.flow.ports import Out as Out
+    from rlinf_cli.flow.ports import ports as ports
+    from rlinf_cli.flow.worker import Worker as Worker
+    from rlinf_cli.models.check import check_directory as check_directory
     from rlinf_cli.models.checksum import weights_checksum as weights_checksum
+    from rlinf_cli.models.files import tokenizer_files as tokenizer_files
+    from rlinf_cli.models.gguf.convert import convert_gguf as convert_gguf
     from rlinf_cli.models.load import load_causal_lm as load_causal_lm
     from rlinf_cli.models.load import load_tokenizer as load_tokenizer
     from rlinf_cli.models.load import stored_weights as stored_weights
+    from rlinf_cli.models.merge import adapted as adapted
+    from rlinf_cli.models.merge import base_checksum as base_checksum
+    from rlinf_cli.models.merge import load_factors as load_factors
+    from rlinf_cli.models.merge import read_adapter as read_adapter
+    from rlinf_cli.models.merge import save_factors as save_factors
+    from rlinf_cli.models.write import write_model as write_model
+    from rlinf_cli.models.write import write_tokenizer as write_tokenizer
     from rlinf_cli.plugins.extension import Extension as Extension
     from rlinf_cli.plugins.hookspecs import hookimpl as hookimpl
     from rlinf_cli.plugins.lifecycle import CheckpointWritten as CheckpointWritten
+    from rlinf_cli.plugins.lifecycle import ChosenLogger as ChosenLogger
     from rlinf_cli.plugins.lifecycle import RunEnd as RunEnd
     from rlinf_cli.plugins.lifecycle import RunStart as RunStart
     from rlinf_cli.plugins.lifecycle import StepEnd as StepEnd
+    from rlinf_cli.rl.advantages import differing as differing
     from rlinf_cli.rl.advantages import group_advantages as group_advantages
+    from rlinf_cli.rl.advantages import sample_sums as sample_sums
+    from rlinf_cli.rl.advantages import standardized as standardized
+    from rlinf_cli.rl.advantages import sums_to_go as sums_to_go
+    from rlinf_cli.rl.kl import KL_ESTIMATORS as KL_ESTIMATORS
     from rlinf_cli.rl.losses import clipped_surrogate as clipped_surrogate
+    from rlinf_cli.rl.losses import importance_weights as importance_weights
     from rlinf_cli.rl.packing import micro_batches as micro_batches
     from rlinf_cli.rl.trajectory import Finish as Finish
     from rlinf_cli.rl.trajectory import Prompt as Prompt
     from rlinf_cli.rl.trajectory import Sample as Sample
+    from rlinf_cli.sandbox.program import Isolation as Isolation
+    from rlinf_cli.sandbox.program import ProgramLimits as ProgramLimits
+    from rlinf_cli.sandbox.program import ProgramOutcome as ProgramOutcome
+    from rlinf_cli.sandbox.program import isolation as isolation
+    from rlinf_cli.sandbox.program import run_python as run_python
+    from rlinf_cli.workflows.base import Flow as Flow
+    from rlinf_cli.workflows.base import Role as Role
+    from rlinf_cli.workflows.base import Step as Step
+    from rlinf_cli.workflows.base import Workflow as Workflow
+    from rlinf_cli.workflows.reasoning import Reasoning as Reasoning
 
 _HOMES = {
+    "RunConfig": "config.schema",
     "key": "config.schema",
     "Algorithm": "contracts.algorithm",
     "LossInputs": "contracts.algorithm",
@@ -75,22 +108,53 @@ _HOMES = {
     "RlinfError": "errors",
     "RunError": "errors",
     "UsageError": "errors",
+    "In": "flow.ports",
+    "Out": "flow.ports",
+    "ports": "flow.ports",
+    "Worker": "flow.worker",
+    "check_directory": "models.check",
     "weights_checksum": "models.checksum",
+    "tokenizer_files": "models.files",
+    "convert_gguf": "models.gguf.convert",
     "load_causal_lm": "models.load",
     "load_tokenizer": "models.load",
     "stored_weights": "models.load",
+    "adapted": "models.merge",
+    "base_checksum": "models.merge",
+    "load_factors": "models.merge",
+    "read_adapter": "models.merge",
+    "save_factors": "models.merge",
+    "write_model": "models.write",
+    "write_tokenizer": "models.write",
     "Extension": "plugins.extension",
     "hookimpl": "plugins.hookspecs",
     "CheckpointWritten": "plugins.lifecycle",
+    "ChosenLogger": "plugins.lifecycle",
     "RunEnd": "plugins.lifecycle",
     "RunStart": "plugins.lifecycle",
     "StepEnd": "plugins.lifecycle",
+    "differing": "rl.advantages",
     "group_advantages": "rl.advantages",
+    "sample_sums": "rl.advantages",
+    "standardized": "rl.advantages",
+    "sums_to_go": "rl.advantages",
+    "KL_ESTIMATORS": "rl.kl",
     "clipped_surrogate": "rl.losses",
+    "importance_weights": "rl.losses",
     "micro_batches": "rl.packing",
     "Finish": "rl.trajectory",
     "Prompt": "rl.trajectory",
     "Sample": "rl.trajectory",
+    "Isolation": "sandbox.program",
+    "ProgramLimits": "sandbox.program",
+    "ProgramOutcome": "sandbox.program",
+    "isolation": "sandbox.program",
+    "run_python": "sandbox.program",
+    "Flow": "workflows.base",
+    "Role": "workflows.base",
+    "Step": "workflows.base",
+    "Workflow": "workflows.base",
+    "Reasoning": "workflows.reasoning",
 }
 
 __all__ = sorted(_HOMES)

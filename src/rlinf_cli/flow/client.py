@@ -137,6 +137,7 @@ class Client:
     def _until(self, outbox: Outbox, ready: Callable[[], bool], deadline: float) -> bool:
         """Wait, with the lock held, until `ready()`; False when the time is over."""
         while not ready():
+            self._check(outbox)  # nobody tells again what has been told before the wait
             if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                 return ready()
             self._check(outbox)

@@ -227,7 +227,7 @@ class StubbornEngine(TorchEngine):
 def test_engine_that_is_stubborn():
     found = violations(check_engine, StubbornEngine, TorchEngineConfig())
     for sentence in ("a response must end with its first stop token, that token included, and finish 'stop'",
-                     "tokens made under version 1 carry [0]", "tokens made after update_weights() must carry its version",
+                     "tokens made under version 1 carry [0]", "be those of the weights that made each token",
                      "with an adapter W must act as W + scale * B @ A"):
         assert sentence in found
 

@@ -27,6 +27,7 @@ class Watch:
 
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
+        self._groups: list[Group] = []
         self._watched: dict[Any, tuple[Group, int]] = {}
         self._greeted: dict[Any, tuple[Group, int]] = {}
         self._exits: dict[tuple[str, int], tuple[int, Exit]] = {}
@@ -39,6 +40,7 @@ class Watch:
 
     def add(self, group: Group) -> None:
         with self._lock:
+            self._groups.append(group)
             for rank, host in enumerate(group.actors):
                 self._greeted[host.hello.options(concurrency_group="host").remote()] = group, rank
                 self._watched[host.watch.options(concurrency_group="host").remote()] = group, rank
@@ -46,6 +48,7 @@ class Watch:
     def remove(self, group: Group) -> None:
         """The group is about to be ended; what became of it is no news any more."""
         with self._lock:
+            self._groups = [one for one in self._groups if one is not group]
             self._watched = {ref: one for ref, one in self._watched.items() if one[0] is not group}
             self._greeted = {ref: one for ref, one in self._greeted.items() if one[0] is not group}
             for key in [key for key in self._exits if key[0] == group.role]:
@@ -66,7 +69,9 @@ class Watch:
             if known is None:
                 pid, exit_ = self._exits.get((group.role, rank), (0, NOWHERE))
                 reason = exit_.reason() or reason_of(told)
-                known = self._deaths[group.role, rank] = group.death(rank, reason, pid)
+                known = group.death(rank, reason, pid)
+                if self._watches(group):  # or it was removed while the thread looked at its end
+                    self._deaths[group.role, rank] = known
             return known
 
     def take_news(self) -> list[WorkerDiedError]:
@@ -86,6 +91,9 @@ class Watch:
         """Somebody has been told of a death."""
         with self._lock:
             self._told = True
+
+    def _watches(self, group: Group) -> bool:
+        return any(one is group for one in self._groups)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -107,7 +115,8 @@ class Watch:
             pid = ray.get(ref)
             local = group.seats[rank].node_id == self._node_id
             with self._lock:
-                self._exits[group.role, rank] = pid, Exit(pid) if local else NOWHERE
+                if self._watches(group):
+                    self._exits[group.role, rank] = pid, Exit(pid) if local else NOWHERE
 
     def _mourn(self, ref: Any, group: Group, rank: int) -> None:
         try:

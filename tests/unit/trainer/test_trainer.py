@@ -267,6 +267,6 @@ def test_metrics_are_means_under_every_aggregation(build, samples, make_items):
     for aggregation in ("token-mean", "sequence-mean", "sequence-sum"):
         metrics = build(micro_batch_tokens=40).train_step(make_items(samples, aggregation), loss, 1.0)
         assert metrics["actor/one"] == pytest.approx(1)
-    logprobs = build().log_probs(samples, 1.0)
-    summed = -sum(float((item.weights * own).sum()) for item, own in zip(make_items(samples, "sequence-sum"), logprobs, strict=True))
+    items, logprobs = make_items(samples, "sequence-sum"), build().log_probs(samples, 1.0)
+    summed = -sum(float((item.weights * own).sum()) for item, own in zip(items, logprobs, strict=True))
     assert metrics["actor/loss"] == pytest.approx(summed, rel=1e-5)

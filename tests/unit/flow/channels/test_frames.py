@@ -30,7 +30,8 @@ class TestItems:
         item = bytes(LARGE)
         assert any(piece is item for piece in dump([item]).pieces)
 
-    @pytest.mark.parametrize("item", [bytes(LARGE) + b"end", bytearray(b"ab" * LARGE), "ä" * LARGE], ids=["bytes", "bytearray", "text"])
+    @pytest.mark.parametrize("item", [bytes(LARGE) + b"end", bytearray(b"ab" * LARGE), "ä" * LARGE],
+                             ids=["bytes", "bytearray", "text"])
     def test_large_bytes_nested(self, item):
         back = through({"deep": [(item, 1)]})["deep"][0][0]
         assert back == item

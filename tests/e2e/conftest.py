@@ -10,11 +10,20 @@ import psutil
 import pytest
 
 
+DEVICES = ("--devices", "--placement", "--resume", "--fork", "--dry-run")
+
+
+def on_one_device(words):
+    """A new run on one device, unless the test says where: half as many processes to start."""
+    return [*words, "--devices", "cpu:1"] if words[0] == "train" and not set(words) & set(DEVICES) else words
+
+
 @pytest.fixture
 def rlinf(tmp_path):
-    """Run `rlinf WORDS` in an empty directory; the completed process."""
+    """Run `rlinf WORDS` in an empty directory, training on one device; the completed process."""
 
     def run(*words, timeout=180, check=False, **environment):
+        words = on_one_device(words)
         done = subprocess.run([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=tmp_path, text=True,
                               capture_output=True, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | environment)
         if check and done.returncode != 0:
@@ -59,7 +68,7 @@ def start(tmp_path):
     started = []
 
     def begin(*words):
-        started.append(Running(words, tmp_path))
+        started.append(Running(on_one_device(words), tmp_path))
         return started[-1]
 
     yield begin

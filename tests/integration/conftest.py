@@ -13,6 +13,13 @@ import pytest
 from rlinf_cli.flow.channel import Channel
 
 
+def pytest_collection_modifyitems(items):
+    """Where tests are spread over processes, one of them has the Ray session, and all tests that use it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     from rlinf_cli.flow.cluster import Cluster

@@ -162,9 +162,8 @@ def _settings(mark: str) -> dict[str, str]:
     return {
         MARK: mark, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token, "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1",
-        # the record of calls, for a dashboard that is not there, takes some 3 kB a call; without any (an interval of 0)
-        # one driver in ten ended with exit code 1 where it had not shut down by itself
-        "RAY_task_events_max_num_task_in_gcs": "100",
+        # the record of every call, for a dashboard that is not there, grows by some 3 kB a call
+        "RAY_task_events_report_interval_ms": "0",
         "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import re
 import threading
@@ -37,6 +38,8 @@ class Watch:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlinf-watch", daemon=True)
         self._thread.start()
+        # before Ray's own: a thread that asks Ray for anything after its end takes the process along, with exit code 1
+        atexit.register(self.stop)
 
     def add(self, group: Group) -> None:
         with self._lock:
@@ -57,6 +60,7 @@ class Watch:
             self._told = self._told and bool(self._deaths)
 
     def stop(self) -> None:
+        atexit.unregister(self.stop)
         self._stopping.set()
         self._thread.join(5.0)
         for _, exit_ in self._exits.values():

@@ -9,7 +9,6 @@ import time
 import psutil
 import pytest
 
-
 DEVICES = ("--devices", "--placement", "--resume", "--fork", "--dry-run")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rlinf_cli import __version__
-from rlinf_cli.commands._shell import Shell, environment
+from rlinf_cli.commands._shell import Shell
+from rlinf_cli.environment import environment
 
 COMMANDS = {
     "train": ("rlinf_cli.commands.train:train", "Train a policy by reinforcement learning."),

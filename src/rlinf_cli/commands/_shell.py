@@ -6,8 +6,7 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -106,21 +105,6 @@ def emit(data: Any, as_json: bool, table_fn: Callable[[], Any]) -> None:
     import json
 
     click.echo(json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-@contextmanager
-def environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for this process and those it starts, until the end of the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _finite(data: Any) -> Any:

@@ -27,6 +27,7 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
+from rlinf_cli.environment import environment
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.janitor import MARK, Janitor
 from rlinf_cli.flow.shared_directory import SharedDirectory, remove_if_abandoned, shared_memory_root
@@ -58,7 +59,7 @@ class PrivateRay:
         self._quiet = contextlib.ExitStack()
         try:
             self._quiet.enter_context(said_to(log))
-            with undisturbed(), _environment(_settings(mark)), _loopback():
+            with undisturbed(), environment(**_settings(mark)), _loopback():
                 self._start(slots, memory)
         except Exception as error:  # Ray raises whatever it likes
             reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
@@ -166,20 +167,6 @@ def _settings(mark: str) -> dict[str, str]:
         "RAY_task_events_report_interval_ms": "0",
         "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from rlinf_cli import __version__, errors
 from rlinf_cli.commands import COMMANDS, main
-from rlinf_cli.commands._shell import Shell, console, emit, environment, table
+from rlinf_cli.commands._shell import Shell, console, emit, table
+from rlinf_cli.environment import environment
 
 FAILURES = {
     "run": errors.RunError("the actor died"),

@@ -12,6 +12,7 @@ import pytest
 import ray._private.utils
 import ray._private.worker
 
+from rlinf_cli.environment import environment
 from rlinf_cli.flow import private_ray
 from rlinf_cli.flow.private_ray import said_to, undisturbed
 
@@ -77,7 +78,7 @@ def test_what_ray_says_goes_to_a_file(tmp_path, capfd):
 def test_the_environment_is_as_before(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    with private_ray._environment(private_ray._settings("some-mark")):
+    with environment(**private_ray._settings("some-mark")):
         assert os.environ["RLINF_CLUSTER"] == "some-mark"
         assert os.environ["OMP_NUM_THREADS"] == "1"
         assert len(os.environ["RAY_AUTH_TOKEN"]) == 64

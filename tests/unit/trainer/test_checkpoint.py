@@ -127,3 +127,19 @@ def test_a_later_format_is_refused(build, tmp_path):
     (directory / "trainer.json").write_text(json.dumps({**progress, "format": 2}))
     with pytest.raises(ValueError, match="has format 2, this version reads format 1"):
         build().load(directory)
+
+
+def test_buffers_belong_to_the_weights(make_model):
+    """Scenario W1: what a model keeps beside its parameters travels and is checked like them."""
+    from rlinf_cli.api import load_causal_lm
+    from rlinf_torch.policy import named_tensors
+
+    model = load_causal_lm(make_model(), "float32")
+    model.model.register_buffer("scale", torch.ones(3))
+    model.model.register_buffer("cache", torch.ones(3), persistent=False)
+    before = weights_checksum(named_tensors(model))
+    names = [name for name, _ in named_tensors(model)]
+    assert "model.scale" in names
+    assert "model.cache" not in names
+    model.model.scale.add_(1)
+    assert weights_checksum(named_tensors(model)) != before

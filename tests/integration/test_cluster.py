@@ -66,7 +66,7 @@ def test_only_what_is_needed_runs(cluster):
         assert unwanted not in commands
 
 
-@pytest.mark.parametrize(("token", "is_let_in"), [(private_ray._token, True), ("0" * 64, False)])
+@pytest.mark.parametrize(("token", "is_let_in"), [(private_ray._token, True), ("0" * 64, False)], ids=["right", "wrong"])
 def test_who_has_the_token_is_let_in(cluster, token, is_let_in):
     code = ("import sys; from ray._raylet import GcsClient; "
             "print(len(GcsClient(address=sys.argv[1]).internal_kv_keys(b'', None, timeout=20)))")

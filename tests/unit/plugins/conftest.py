@@ -33,7 +33,7 @@ class Packages:
 
     def python(self, *words, timeout=240):
         """Run `python WORDS` with them installed."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RLINF_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLINF_", "PYTEST_"))}
         environment |= {"PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         return subprocess.run([sys.executable, *map(str, words)], cwd=self.site, env=environment, text=True, timeout=timeout,
                               capture_output=True, check=False)

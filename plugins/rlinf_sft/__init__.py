@@ -9,4 +9,4 @@ from rlinf_cli.api import Extension, hookimpl
 def register_algorithms() -> list[Extension]:
     return [Extension("sft", target="rlinf_sft.algorithm:SFT", config="rlinf_sft.config:SFTConfig",
                       summary="supervised fine-tuning on the responses in the data",
-                      preset={"workflow": "supervised", "rollout.group_size": 1})]
+                      preset={"workflow": "supervised"})]

@@ -309,14 +309,14 @@ class Caller(Worker):
         return group.produce(channel, 5).wait(10)
 
     def about(self, group):
-        return group.role, group.size, group.hosts
+        return group.role, group.size, [seat.node for seat in group.seats]
 
 
 def test_a_group_can_be_an_argument(launch):
     echo, caller = launch(Echo, 2, role="echo"), launch(Caller)
     assert [place[1] for place in caller.ask(echo, "place").wait()[0]] == [0, 1]
     assert caller.ask_one(echo, 1).wait()[0][0][1] == 1
-    assert caller.about(echo).wait() == [("echo", 2, echo.hosts)]
+    assert caller.about(echo).wait() == [("echo", 2, [seat.node for seat in echo.seats])]
 
 
 def test_a_worker_can_control_another_roles_running_call(launch):

@@ -123,7 +123,7 @@ class Cluster:
         if len({device.node_id for device in mine}) > 1:
             raise ValueError(f"{role}[{rank}]: devices {list(devices)} are on several nodes: a rank is one process")
         return Seat(role, rank, world, tuple(devices), first.kind, tuple(device.local for device in mine), first.node,
-                    first.node_id, first.address, first.host, self._directory, self._run_directory, env, self._call_timeout)
+                    first.node_id, first.address, self._directory, self._run_directory, env, self._call_timeout)
 
     def _place(self, node_id: str) -> dict[str, Any]:
         """Ray's options for an actor on a node. They ask for no resource: devices are ours."""
@@ -166,7 +166,7 @@ def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[No
     here = ray.get_runtime_context().get_node_id()
     alive = sorted((node for node in ray.nodes() if node["Alive"]),
                    key=lambda node: (node["NodeID"] != here, node["NodeManagerAddress"], node["NodeID"]))
-    return [Node(f"node-{number}", node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"],
+    return [Node(f"node-{number}", node["NodeID"], node["NodeManagerAddress"],
                  int(node["Resources"].get("CPU", 0)), tuple(map(str, range(int(node["Resources"].get("GPU", 0))))))
             for number, node in enumerate(alive)]
 

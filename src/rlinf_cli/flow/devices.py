@@ -10,7 +10,6 @@ import itertools
 import logging
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ class Node:
     id: str
     """Ray's; empty before Ray runs."""
     address: str
-    host: str
     cores: int
     gpus: tuple[str, ...] = ()
     """As CUDA_VISIBLE_DEVICES names them."""
@@ -48,12 +46,11 @@ class Device:
     """Its number in placements: 0, 1, ... over all nodes."""
     kind: Kind
     node_id: str
-    """Of the node that has it: Ray's id, address, name and host name."""
+    """Of the node that has it: Ray's id, address and name."""
     address: str
     local: str
     """What its node calls it: an entry of CUDA_VISIBLE_DEVICES, or the number of a CPU slot."""
     node: str = "node-0"
-    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +92,13 @@ def local_devices(request: DeviceRequest) -> tuple[Device, ...]:
 def devices_of(request: DeviceRequest, nodes: Sequence[Node]) -> tuple[Device, ...]:
     """The requested devices of some nodes: node by node; CPU slots beyond the cores come once each core has one."""
     places = _gpus(nodes) if request.kind == "cuda" else _slots(nodes)
-    return tuple(Device(index, request.kind, node.id, node.address, local, node.name, node.host)
+    return tuple(Device(index, request.kind, node.id, node.address, local, node.name)
                  for index, (node, local) in enumerate(itertools.islice(places, request.count)))
 
 
 def this_node(name: str = "node-0", node_id: str = "", address: str = "127.0.0.1") -> Node:
     """This machine."""
-    return Node(name, node_id, address, socket.gethostname(), usable_cores(), visible_gpus())
+    return Node(name, node_id, address, usable_cores(), visible_gpus())
 
 
 def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

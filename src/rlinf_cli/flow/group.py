@@ -50,11 +50,6 @@ class Group:
     def size(self) -> int:
         return len(self.seats)
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The host name of each rank's machine."""
-        return tuple(seat.host for seat in self.seats)
-
     def ready(self, timeout: float | None = None) -> None:
         """Wait until every rank's worker is there; by default as long as the cluster's start_timeout.
 

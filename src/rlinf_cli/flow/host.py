@@ -51,7 +51,6 @@ class Seat:
     node: str
     node_id: str
     address: str
-    host: str
     directory: Path
     """For logs."""
     run_directory: Path

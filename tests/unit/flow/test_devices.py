@@ -23,7 +23,7 @@ from rlinf_cli.flow.devices import (
 
 
 def node(name="node-0", cores=2, gpus=()):
-    return Node(name, f"id-of-{name}", "10.0.0.1", f"host-of-{name}", cores, tuple(gpus))
+    return Node(name, f"id-of-{name}", "10.0.0.1", cores, tuple(gpus))
 
 
 LAPTOP, SERVER = node(cores=2), node(cores=16, gpus="0123")
@@ -80,7 +80,7 @@ def test_gpus_are_numbered_over_the_nodes():
     found = devices_of(DeviceRequest("cuda", 3), [node("node-0", gpus="57"), node("node-1", gpus="0")])
     assert [(d.index, d.kind, d.node, d.local) for d in found] == [
         (0, "cuda", "node-0", "5"), (1, "cuda", "node-0", "7"), (2, "cuda", "node-1", "0")]
-    assert (found[2].node_id, found[2].address, found[2].host) == ("id-of-node-1", "10.0.0.1", "host-of-node-1")
+    assert (found[2].node_id, found[2].address) == ("id-of-node-1", "10.0.0.1")
 
 
 def test_each_core_has_a_slot_before_one_has_two():

@@ -16,7 +16,7 @@ from rlinf_cli.flow.host import Host, Seat
 from rlinf_cli.flow.timeline import CLOCK, CallTiming
 from rlinf_cli.flow.watch import reason_of
 
-SEAT = Seat("rollout", 1, 2, (2, 3), "cpu", ("2", "3"), "node-0", "id", "127.0.0.1", "here", Path("/logs"), Path("/run"),
+SEAT = Seat("rollout", 1, 2, (2, 3), "cpu", ("2", "3"), "node-0", "id", "127.0.0.1", Path("/logs"), Path("/run"),
             {}, 60.0)
 
 

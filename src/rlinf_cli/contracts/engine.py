@@ -54,8 +54,8 @@ class Engine(Protocol):
     `config`: an instance of its config dataclass · `model`: a Hugging Face directory · `device`: `cpu` or `cuda:0` ·
     `max_sequence`: most tokens of prompt and response together.
 
-    One thread submits and collects. `abort`, `pause`, `resume`, `update_weights`, `weights_checksum`, `stats` may come
-    from another thread at any time and take effect between two decode steps.
+    One thread at a time submits and collects. `abort`, `pause`, `resume`, `update_weights`, `weights_checksum`, `stats` may
+    come from another thread at any time and take effect between two decode steps.
     """
 
     version: int
@@ -90,13 +90,24 @@ class Engine(Protocol):
 
     def resume(self) -> None: ...
 
-    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None) -> None:
+    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None,
+                       recompute: bool = False) -> None:
         """Replace the weights between two decode steps. Names are Hugging Face's, tied weights come once. With an
         `adapter`, `tensors` are its factors, and the weights become those that the engine was built with plus it.
 
         Raises ValueError naming missing, left-over or wrongly shaped tensors; the old weights then still hold.
-        Running requests go on under the new weights; their later tokens carry `version`.
+        Running requests go on under the new weights; their later tokens carry `version`. With `recompute`, the keys and
+        values of what they have read and written are computed again under the new weights; else they keep the old ones.
         """
+        ...
+
+    def release_memory(self) -> int:
+        """Give the device's memory back while nothing is pending, as the engine's own keys say: keys and values, and
+        weights if need be; the bytes that are free on the device now. `update_weights` works in between."""
+        ...
+
+    def resume_memory(self) -> int:
+        """Take back what `release_memory` gave away; the bytes that were moved. Does nothing when all is there."""
         ...
 
     def weights_checksum(self) -> str:

@@ -79,6 +79,18 @@ class Trainer(Protocol):
         """
         ...
 
+    def accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
+                   needs_entropy: bool = False) -> None:
+        """Add the gradient of some of an optimiser step's items to what is there; this rank's alone, others may have been
+        given more or less often. `train_step` is `accumulate` of all items and `finish(1.0)`."""
+        ...
+
+    def finish(self, scale: float) -> dict[str, float]:
+        """End the optimiser step that `accumulate` has begun: the gradients, and the losses that are reported, are
+        multiplied by `scale`, summed over ranks, and the rest is as in `train_step`, which says what it returns and
+        raises. `scale` serves items that were accumulated before it was known how many there would be."""
+        ...
+
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's weights, Hugging Face names, tied weights once, an adapter merged, detached, on any device."""
         ...
@@ -91,9 +103,15 @@ class Trainer(Protocol):
         """The adapter's factors alone, named as `Adapter` says; all that changes while one is trained."""
         ...
 
-    def onload(self) -> None: ...
+    def onload(self) -> int:
+        """Bring back what `offload` moved; the bytes that were moved. Does nothing when all is there."""
+        ...
 
-    def offload(self) -> None: ...
+    def offload(self) -> int:
+        """Move weights, gradients and optimiser state off the device, as the trainer's own keys say (a GPU: to host memory;
+        a CPU: to a file, or nowhere); the bytes that are free on the device now. The next method that needs them comes
+        after an `onload`, but for `named_weights`, `adapter_weights` and `save`, which work where the weights are."""
+        ...
 
     def save(self, directory: Path) -> None:
         """Write into an existing empty directory: `model/` (a Hugging Face directory: safetensors, config, tokenizer), or

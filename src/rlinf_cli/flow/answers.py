@@ -47,15 +47,16 @@ class Answer:
         return cls(None if value is None else value[0], failure, CallTiming.unpack(timing), peak_memory, clock)
 
 
-def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]]) -> list[Any]:
-    """A call as it is sent."""
-    return [method, (args, dict(kwargs)) if args or kwargs else None, [list(out) for out in outs]]
+def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]],
+              ticket: int = 0) -> list[Any]:
+    """A call as it is sent. `ticket`: of the turn on the devices that it needs; 0: none."""
+    return [method, (args, dict(kwargs)) if args or kwargs else None, [list(out) for out in outs], ticket]
 
 
-def unpack_call(sent: Sequence[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any], list[list[str]]]:
-    method, arguments, outs = sent
+def unpack_call(sent: Sequence[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any], list[list[str]], int]:
+    method, arguments, outs, ticket = sent
     args, kwargs = arguments or ((), {})
-    return method, args, kwargs, outs
+    return method, args, kwargs, outs, ticket
 
 
 def failure_of(error: BaseException, method: str) -> Failure:

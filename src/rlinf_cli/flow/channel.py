@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlinf_cli.flow.client import Client, client
@@ -10,6 +11,17 @@ from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.flow.outbox import Outbox
 
 Key = str | int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lease:
+    """An item that a consumer works on: it goes back to its channel, for others, when the consumer's process dies before
+    the lease is settled. A channel that has closed ends for its consumers only once all leases are settled."""
+
+    item: Any
+    channel: str
+    number: int
+    """Of this delivery."""
 
 
 class Channel:
@@ -54,8 +66,11 @@ class Channel:
     # ---- put ----
 
     def put(self, item: Any, *, weight: float = 1.0, key: Key = None, wait: bool = False,
-            timeout: float | None = None) -> None:
+            timeout: float | None = None, settles: Sequence[Lease] = ()) -> None:
         """Serialise and send an item; with `wait`, return when the channel has accepted it.
+
+        `settles`: the leases whose result it is; they end in the same moment in which the item is in the channel, so that
+        whenever a process dies, each leased item is either waiting again or its result is there, never both.
 
         Raises SerializationError when it cannot be sent, ChannelFullError when there is no room within `timeout`, and
         ChannelClosedError or ChannelBrokenError for this put or, without `wait`, for an earlier one.
@@ -65,8 +80,8 @@ class Channel:
         current.put(outbox, (item,), (weight,), (key,), wait, timeout)
 
     def put_many(self, items: Sequence[Any], weights: Sequence[float] | None = None, keys: Sequence[Key] | None = None,
-                 *, wait: bool = False, timeout: float | None = None) -> None:
-        """As `put` of each item in turn. After an error those before it have been put."""
+                 *, wait: bool = False, timeout: float | None = None, settles: Sequence[Lease] = ()) -> None:
+        """As `put` of each item in turn, `settles` with the last one. After an error those before it have been put."""
         weights = weights if weights is not None else [1.0] * len(items)
         keys = keys if keys is not None else [None] * len(items)
         if not len(items) == len(weights) == len(keys):
@@ -96,6 +111,32 @@ class Channel:
             raise ValueError(f"get({n}, at_least={at_least}) from '{self.name}': n must be 1 or more, at_least 0 to n")
         _check_key(key)
         return self._client.get(self.name, n, at_least, weight, key, timeout)
+
+    def lease(self, n: int = 1, *, at_least: int = 1, weight: float | None = None, key: Key = None,
+              timeout: float | None = None) -> list[Lease]:
+        """As `get`, but each item stays the channel's until its lease is settled, by `settle` or by a `put`.
+
+        Of several consumers that wait, the one with the least outstanding weight is served first.
+        """
+        return [Lease(item, self.name, 0) for item in self.get(n, at_least=at_least, weight=weight, key=key, timeout=timeout)]
+
+    def leases(self, n: int, *, at_least: int | None = None, key: Key = None,
+               timeout: float | None = None) -> Iterator[list[Lease]]:
+        """As `chunks`, leased."""
+        for chunk in self.chunks(n, at_least=at_least, key=key, timeout=timeout):
+            yield [Lease(item, self.name, 0) for item in chunk]
+
+    def settle(self, leases: Sequence[Lease]) -> None:
+        """These items are done with, and leave nothing to put."""
+
+    def limit(self, count: int) -> None:
+        """The channel closes by itself, to its producers, as soon as it has accepted so many items: later puts raise
+        ChannelClosedError, and `is_full` tells producers that work for nothing."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this process, a producer, has been told that a `limit` is reached."""
+        return False
 
     def chunks(self, n: int, *, at_least: int | None = None, key: Key = None,
                timeout: float | None = None) -> Iterator[list[Any]]:

@@ -21,8 +21,9 @@ from rlinf_cli.flow.controller import ControllerAddress
 from rlinf_cli.flow.devices import Device, Node, devices_of, parse_devices, this_node
 from rlinf_cli.flow.errors import SerializationError
 from rlinf_cli.flow.group import Group
-from rlinf_cli.flow.host import CONCURRENCY, Host, Plan, Seat, register_stores
+from rlinf_cli.flow.host import Host, concurrency, register_stores
 from rlinf_cli.flow.private_ray import PrivateRay, join, said_to
+from rlinf_cli.flow.seat import Plan, Seat
 from rlinf_cli.flow.services import ControllerHost, NodeStoreHost
 from rlinf_cli.flow.watch import Watch
 from rlinf_cli.flow.worker import Worker, methods
@@ -89,14 +90,14 @@ class Cluster:
             raise ValueError(f"role '{role}' has been launched before")
         blob, found = _pickled(role, worker, args, kwargs), methods(worker)
         seats = [self._seat(role, rank, len(placement), devices, env or {}) for rank, devices in enumerate(placement)]
-        actors = [_actor(Host, self._place(seat.node_id)).remote(seat) for seat in seats]
+        actors = [_actor(Host, self._place(seat.node_id)).remote([seat]) for seat in seats]
         group = self._groups[role] = Group(role, seats, actors, found, self._call_timeout, self._watch)
         self._watch.add(group)
         plan = Plan(blob, self._address, self._stores)
         meeting = actors[0].reserve.options(concurrency_group="host").remote() if len(actors) > 1 else ""
         for actor in actors:
-            actor.prepare.options(concurrency_group="host").remote(plan, meeting)
-        group.building([actor.build.remote() for actor in actors], self._start_timeout)
+            actor.prepare.options(concurrency_group="host").remote(role, plan, meeting)
+        group.building([actor.build.remote(role) for actor in actors], self._start_timeout)
         return group
 
     def stop(self, group: Group) -> None:
@@ -205,5 +206,5 @@ def _actor(kind: type, options: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def _actor_class(kind: type) -> Any:
-    return ray.remote(concurrency_groups=CONCURRENCY)(kind) if kind is Host else ray.remote(kind)
+def _actor_class(kind: type, tenants: int = 1) -> Any:
+    return ray.remote(concurrency_groups=concurrency(tenants))(kind) if kind is Host else ray.remote(kind)

@@ -16,7 +16,8 @@ from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import SerializationError, WorkerDiedError
 from rlinf_cli.flow.handle import Handle, gather
-from rlinf_cli.flow.host import Out, Seat
+from rlinf_cli.flow.host import queue_of
+from rlinf_cli.flow.seat import Out, Seat
 from rlinf_cli.flow.watch import Watch, reason_of
 from rlinf_cli.flow.worker import MethodSpec
 
@@ -32,9 +33,11 @@ class Group:
     """
 
     def __init__(self, role: str, seats: Sequence[Seat], actors: Sequence[Any], methods: Mapping[str, MethodSpec],
-                 call_timeout: float, watch: Watch | None = None) -> None:
+                 call_timeout: float, watch: Watch | None = None, tenant: int = 0) -> None:
         self.role, self.seats, self.actors = role, tuple(seats), tuple(actors)
         self.methods, self.call_timeout, self.watch = methods, call_timeout, watch
+        self.tenant = tenant
+        """Its number in its process: 0, but for roles that share the process of another one."""
         self.on_call: Callable[[Handle], None] | None = None
         """Called with the handle of every call issued here."""
         self._built: Handle | None = None
@@ -73,7 +76,7 @@ class Group:
         return f"Group({self.role!r}, {self.size})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Group, (self.role, self.seats, self.actors, self.methods, self.call_timeout)
+        return Group, (self.role, self.seats, self.actors, self.methods, self.call_timeout, None, self.tenant)
 
     # ---- for the cluster and for handles ----
 
@@ -93,8 +96,9 @@ class Group:
             raise TypeError(f"{name}(): {error}") from None
         outs = [_channel(name, out, bound.arguments[out]) for out in spec.outs if bound.arguments.get(out) is not None]
         producers = self._declare(outs, ranks)
+        ticket = self._ticket(spec, bound.arguments)
         try:
-            refs = [self._send(spec, rank, args, kwargs, mine) for rank, mine in zip(ranks, producers, strict=True)]
+            refs = [self._send(spec, rank, args, kwargs, mine, ticket) for rank, mine in zip(ranks, producers, strict=True)]
         except TypeError as error:
             refusal = _not_sent(name, bound.arguments, error)
             for channel, producer in itertools.chain.from_iterable(producers):
@@ -132,11 +136,19 @@ class Group:
         """Whether nothing issued here is still under way on a rank."""
         return not any(call.is_open(rank) for call in self._remembered())
 
-    def _send(self, spec: MethodSpec, rank: int, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-              outs: Sequence[Out]) -> Any:
-        host = self.actors[rank]
-        call = host.control.options(concurrency_group="control") if spec.control else host.call
-        return call.remote(pack_call(spec.name, args, kwargs, outs))
+    def _send(self, spec: MethodSpec, rank: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Out],
+              ticket: int) -> Any:
+        host, packed = self.actors[rank], pack_call(spec.name, args, kwargs, outs, ticket)
+        if spec.control or spec.concurrent:
+            queue = "control" if spec.control else "stream"
+            return host.beside.options(concurrency_group=queue).remote(self.role, packed)
+        queue = queue_of(self.tenant)
+        call = host.call.options(concurrency_group=queue) if queue else host.call
+        return call.remote(self.role, packed)
+
+    def _ticket(self, spec: MethodSpec, arguments: Mapping[str, Any]) -> int:
+        """The number of the turn on the devices that a call needs; 0 where it needs none."""
+        return 0
 
     def _last_call(self, rank: int) -> str:
         current = next((call.method for call in self._remembered() if call.is_open(rank)), None)

@@ -19,7 +19,7 @@ from rlinf_cli.flow.timeline import CLOCK, Call, CallTiming, waited_for
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.group import Group
-    from rlinf_cli.flow.host import Out, Seat
+    from rlinf_cli.flow.seat import Out, Seat
 
 _SLICE_S = 0.2
 """How long to wait at once: Ctrl-C and deaths elsewhere are looked at in between."""
@@ -131,7 +131,7 @@ class Handle:
 
     def _call(self, place: int, timing: CallTiming) -> Call:
         spec = self.group.methods.get(self.method)
-        return Call(self.role, self.ranks[place], self.method, timing, spec is not None and spec.control)
+        return Call(self.role, self.ranks[place], self.method, timing, spec is not None and (spec.control or spec.concurrent))
 
     def _ended(self) -> Iterator[Answer]:
         for answer in self._answers:

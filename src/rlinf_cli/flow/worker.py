@@ -12,7 +12,7 @@ from rlinf_cli.flow.ports import ports
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_CONTROL = "__rlinf_control__"
+_CONTROL, _CONCURRENT, _ON_DEVICE = "__rlinf_control__", "__rlinf_concurrent__", "__rlinf_on_device__"
 _PRIVATE = ("close",)
 """Called by the host, never through a group."""
 
@@ -36,11 +36,14 @@ class Worker:
     init_method: str
     """`tcp://HOST:PORT` where the ranks of this role can meet; empty when there is but one."""
 
-    def onload(self) -> None:
-        """Bring what the methods need onto the devices."""
+    def onload(self) -> int:
+        """Bring what the methods need onto the devices; the bytes that were moved."""
+        return 0
 
-    def offload(self) -> None:
-        """Free the devices' memory."""
+    def offload(self) -> int:
+        """Free the devices' memory, as configured; the bytes that are free now. Called between two calls `on_device`, when
+        another role waits for the devices."""
+        return 0
 
     def close(self) -> None:
         """The last call: end processes, close files."""
@@ -55,12 +58,29 @@ def control(method: Method) -> Method:
     return method
 
 
+def concurrent(method: Method) -> Method:
+    """Mark a method whose calls run beside each other, each in a thread of its own, those issued first beginning first."""
+    setattr(method, _CONCURRENT, True)
+    return method
+
+
+def on_device(method: Method) -> Method:
+    """Mark a method that computes on the rank's devices: where they are shared with other roles, it runs only while its
+    group holds them, and what the worker needs is on them then."""
+    setattr(method, _ON_DEVICE, True)
+    return method
+
+
 @dataclass(frozen=True)
 class MethodSpec:
     """What a group needs to know of a method; can be sent where the worker's class cannot be imported."""
 
     name: str
     control: bool
+    concurrent: bool
+    on_device: bool
+    ins: tuple[str, ...]
+    """Arguments that are channels the method takes from."""
     outs: tuple[str, ...]
     """Arguments that are channels the method puts into."""
     signature: inspect.Signature
@@ -79,5 +99,7 @@ def _spec(name: str, method: Callable[..., Any]) -> MethodSpec:
         parameter.replace(annotation=inspect.Parameter.empty,
                           default=parameter.default if parameter.default is inspect.Parameter.empty else None)
         for parameter in list(inspect.signature(method).parameters.values())[1:]]
-    outs = tuple(argument for argument, port in ports(method).items() if port.direction == "out")
-    return MethodSpec(name, getattr(method, _CONTROL, False), outs, inspect.Signature(parameters))
+    ins, outs = (tuple(argument for argument, port in ports(method).items() if port.direction == direction)
+                 for direction in ("in", "out"))
+    is_control, is_concurrent, is_on_device = (getattr(method, mark, False) for mark in (_CONTROL, _CONCURRENT, _ON_DEVICE))
+    return MethodSpec(name, is_control, is_concurrent, is_on_device, ins, outs, inspect.Signature(parameters))

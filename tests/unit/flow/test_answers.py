@@ -42,7 +42,7 @@ def test_an_answer_arrives_as_it_was():
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, "two"), {}), ((), {"n": 3}), (((),), {"x": None})])
 def test_a_call_arrives_as_it_was(args, kwargs):
     outs = [("samples-1", "rollout[0]#1.1")]
-    assert unpack_call(pack_call("generate", args, kwargs, outs)) == ("generate", args, kwargs, [list(outs[0])])
+    assert unpack_call(pack_call("generate", args, kwargs, outs, 7)) == ("generate", args, kwargs, [list(outs[0])], 7)
 
 
 def test_a_failure_tells_what_and_where():

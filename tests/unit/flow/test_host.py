@@ -12,7 +12,8 @@ from rlinf_cli.flow import handle
 from rlinf_cli.flow.answers import Answer
 from rlinf_cli.flow.errors import ChannelBrokenError, SerializationError, WorkerDiedError, WorkerError
 from rlinf_cli.flow.handle import gravity
-from rlinf_cli.flow.host import Host, Seat
+from rlinf_cli.flow.host import Host
+from rlinf_cli.flow.seat import Seat
 from rlinf_cli.flow.timeline import CLOCK, CallTiming
 from rlinf_cli.flow.watch import reason_of
 

@@ -84,6 +84,6 @@ def test_a_description_can_be_sent_anywhere():
 
 def test_onload_and_offload_do_nothing_by_default():
     worker = Worker()
-    assert worker.onload() is None
-    assert worker.offload() is None
+    assert worker.onload() == 0
+    assert worker.offload() == 0
     assert worker.close() is None

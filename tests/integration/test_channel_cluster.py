@@ -10,8 +10,13 @@ import pytest
 
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.cluster import Cluster
-from rlinf_cli.flow.errors import ChannelBrokenError, WorkerDiedError
+from rlinf_cli.flow.errors import ChannelBrokenError, WorkerDiedError, WorkerError
+from rlinf_cli.flow.journal_file import read_journal
 from rlinf_cli.flow.worker import Worker
+from rlinf_cli.state.channel import ChannelsState
+from rlinf_cli.state.channel_events import Gone
+from rlinf_cli.state.device_lock import DeviceLockState
+from rlinf_cli.state.journal import replay
 
 pytestmark = pytest.mark.integration
 
@@ -41,10 +46,28 @@ class Sink(Worker):
         return None
 
 
+class Scorer(Worker):
+    def score(self, jobs, results, mood=""):
+        """One result an item; an item that is the `mood` is too much for it."""
+        scored = Channel(results)
+        for [lease] in Channel(jobs).leases(1):
+            if mood and lease.item[0] == mood:
+                os.kill(os.getpid(), signal.SIGKILL) if mood == "kill" else self.fail()
+            scored.put((self.role, lease.item[0]), settles=[lease])
+
+    def fail(self):
+        raise ValueError("too much")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with Cluster.start("cpu:2", directory=tmp_path_factory.mktemp("logs")) as cluster:
+    """What its controller decided is replayed in the end."""
+    directory = tmp_path_factory.mktemp("logs")
+    with Cluster.start("cpu:2", directory=directory, journal=directory / "events.jsonl") as cluster:
         yield cluster
+    records = list(read_journal(directory / "events.jsonl"))
+    assert any(isinstance(record.event, Gone) for record in records)
+    assert replay(records, {"channels": ChannelsState(), "device_lock": DeviceLockState()}) is None
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +101,17 @@ def test_what_a_killed_worker_has_put_is_there_and_the_rest_is_told(cluster, sin
         dying.wait(60)
     assert waiting.wait(60) == ["mortal[0] died"]
     assert sink.consume("kept", 5).wait(60) == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+
+
+@pytest.mark.parametrize("mood", ["kill", "raise"])
+def test_what_a_worker_did_not_finish_another_one_does(cluster, mood):
+    """Whether its process dies or its call fails."""
+    jobs, results = Channel(f"jobs-{mood}"), Channel(f"results-{mood}")
+    jobs.put_many([(item, np.full(100_000, 1.0)) for item in ("a", mood, "b")])
+    jobs.close()
+    first = cluster.launch(f"{mood}-first", Scorer, [[0]])
+    with pytest.raises(WorkerDiedError if mood == "kill" else WorkerError):
+        first.score(jobs.name, results.name, mood).wait(60)
+    cluster.launch(f"{mood}-second", Scorer, [[1]]).score(jobs.name, results.name).wait(60)
+    assert results.get(9) == [(f"{mood}-first", "a"), (f"{mood}-second", mood), (f"{mood}-second", "b")]
+    assert jobs.drop() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rlinf_cli.flow.client import Client, client
 from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.flow.outbox import Outbox
+from rlinf_cli.state.channel_events import LeaseId
 
 Key = str | int | None
 
@@ -22,6 +24,10 @@ class Lease:
     channel: str
     number: int
     """Of this delivery."""
+
+    @property
+    def id(self) -> LeaseId:
+        return LeaseId(self.channel, self.number)
 
 
 class Channel:
@@ -63,6 +69,11 @@ class Channel:
             self._outbox = current, current.outbox(self.name)
         return self._outbox
 
+    def _check_amount(self, n: int, at_least: int, key: Key) -> None:
+        if not 0 <= at_least <= n or n < 1:
+            raise ValueError(f"get({n}, at_least={at_least}) from '{self.name}': n must be 1 or more, at_least 0 to n")
+        _check_key(key)
+
     # ---- put ----
 
     def put(self, item: Any, *, weight: float = 1.0, key: Key = None, wait: bool = False,
@@ -70,18 +81,21 @@ class Channel:
         """Serialise and send an item; with `wait`, return when the channel has accepted it.
 
         `settles`: the leases whose result it is; they end in the same moment in which the item is in the channel, so that
-        whenever a process dies, each leased item is either waiting again or its result is there, never both.
+        whenever a process dies, each leased item is either waiting again or its result is there, never both. When the put
+        fails they stay open.
 
         Raises SerializationError when it cannot be sent, ChannelFullError when there is no room within `timeout`, and
-        ChannelClosedError or ChannelBrokenError for this put or, without `wait`, for an earlier one.
+        ChannelClosedError or ChannelBrokenError for this put or, without `wait`, for an earlier one, ValueError when a lease
+        has been settled or given back before.
         """
         _check_key(key)
         current, outbox = self._puts()
-        current.put(outbox, (item,), (weight,), (key,), wait, timeout)
+        current.put(outbox, (item,), (weight,), (key,), wait, timeout, _ids(settles) if settles else ())
 
     def put_many(self, items: Sequence[Any], weights: Sequence[float] | None = None, keys: Sequence[Key] | None = None,
                  *, wait: bool = False, timeout: float | None = None, settles: Sequence[Lease] = ()) -> None:
-        """As `put` of each item in turn, `settles` with the last one. After an error those before it have been put."""
+        """As `put` of each item in turn, `settles` with the last one. After an error those before it have been put.
+        Without items the leases are settled as by `settle`."""
         weights = weights if weights is not None else [1.0] * len(items)
         keys = keys if keys is not None else [None] * len(items)
         if not len(items) == len(weights) == len(keys):
@@ -89,7 +103,10 @@ class Channel:
         for key in keys:
             _check_key(key)
         current, outbox = self._puts()
-        current.put(outbox, items, weights, keys, wait, timeout)
+        if len(items):
+            current.put(outbox, items, weights, keys, wait, timeout, _ids(settles))
+        else:
+            current.leases.settle(_ids(settles))
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything put here by this process is accepted; raise what became of it if it was refused."""
@@ -107,36 +124,49 @@ class Channel:
         Raises ChannelClosedError when the channel is closed and nothing is left, ChannelBrokenError when a producer
         failed, ChannelTimeoutError after `timeout` seconds (nothing is taken then).
         """
-        if not 0 <= at_least <= n or n < 1:
-            raise ValueError(f"get({n}, at_least={at_least}) from '{self.name}': n must be 1 or more, at_least 0 to n")
-        _check_key(key)
+        self._check_amount(n, at_least, key)
         return self._client.get(self.name, n, at_least, weight, key, timeout)
 
     def lease(self, n: int = 1, *, at_least: int = 1, weight: float | None = None, key: Key = None,
               timeout: float | None = None) -> list[Lease]:
         """As `get`, but each item stays the channel's until its lease is settled, by `settle` or by a `put`.
 
-        Of several consumers that wait, the one with the least outstanding weight is served first.
+        Of several consumers that wait, the one with the least outstanding weight is served first. Do not wait for more while
+        this thread itself holds leases of the channel: poll, with `at_least=0`. A closed channel ends only when all leases
+        are settled.
         """
-        return [Lease(item, self.name, 0) for item in self.get(n, at_least=at_least, weight=weight, key=key, timeout=timeout)]
+        self._check_amount(n, at_least, key)
+        found = self._client.lease(self.name, n, at_least, weight, key, timeout)
+        return [Lease(item, self.name, number) for item, number in found]
 
     def leases(self, n: int, *, at_least: int | None = None, key: Key = None,
                timeout: float | None = None) -> Iterator[list[Lease]]:
-        """As `chunks`, leased."""
-        for chunk in self.chunks(n, at_least=at_least, key=key, timeout=timeout):
-            yield [Lease(item, self.name, 0) for item in chunk]
+        """As `chunks`, leased. Settle each list before the next is asked for. After a list that is shorter because the
+        channel has closed there may be more, which somebody else has given back."""
+        with contextlib.suppress(ChannelClosedError):
+            while True:
+                yield self.lease(n, at_least=n if at_least is None else at_least, key=key, timeout=timeout)
 
     def settle(self, leases: Sequence[Lease]) -> None:
-        """These items are done with, and leave nothing to put."""
+        """These items are done with, and leave nothing to put. Raises ValueError when one was settled or given back before."""
+        self._client.leases.settle(_ids(leases))
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """These items are not done with, and go back to their channel, for others. Those that are settled are skipped."""
+        self._client.leases.give_back(_ids(leases))
 
     def limit(self, count: int) -> None:
         """The channel closes by itself, to its producers, as soon as it has accepted so many items: later puts raise
-        ChannelClosedError, and `is_full` tells producers that work for nothing."""
+        ChannelClosedError, and `is_full` tells producers that work for nothing. A put that was not awaited and came too late
+        is no error of `flush` and `done`."""
+        if count < 1:
+            raise ValueError(f"channel '{self.name}': a limit of {count} items lets nothing through")
+        self._client.ask("limit", self.name, count)
 
     @property
     def is_full(self) -> bool:
-        """Whether this process, a producer, has been told that a `limit` is reached."""
-        return False
+        """Whether this process, a declared producer that is not done, has been told that a `limit` is reached."""
+        return self._client.is_full(self.name)
 
     def chunks(self, n: int, *, at_least: int | None = None, key: Key = None,
                timeout: float | None = None) -> Iterator[list[Any]]:
@@ -166,13 +196,14 @@ class Channel:
 
     # ---- life ----
 
-    def declare(self, producers: Sequence[str]) -> None:
+    def declare(self, producers: Sequence[str], guarded: bool = False) -> None:
         """Name producers: the channel closes when all of them are `done`.
 
         A producer is called as its process (`rollout[1]`), or `rollout[1]#ANYTHING` to tell calls apart; when that
-        process is lost before it is done, the channel breaks.
+        process is lost before it is done, the channel breaks. One that is `guarded` stays unfinished then, until a new process
+        of its name, or whoever looks after it, says that it is done.
         """
-        self._client.ask("declare", self.name, tuple(producers))
+        self._client.ask("declare", self.name, tuple(producers), guarded)
 
     def done(self, producer: str, error: str | None = None) -> None:
         """A declared producer puts nothing more. With `error` the channel breaks: gets raise ChannelBrokenError(error)
@@ -189,7 +220,7 @@ class Channel:
         current.report(outbox)
 
     def drop(self) -> int:
-        """Forget the channel; returns how many items still waited and are now discarded."""
+        """Forget the channel; returns how many items still waited or were leased and are now discarded."""
         current, outbox = self._puts()
         discarded: int = current.ask("drop", self.name)
         current.forget(outbox)
@@ -200,6 +231,10 @@ class Channel:
 
     def __reduce__(self) -> tuple[type[Channel], tuple[str]]:
         return Channel, (self.name,)
+
+
+def _ids(leases: Sequence[Lease]) -> tuple[LeaseId, ...]:
+    return tuple([lease.id for lease in leases])
 
 
 def _check_key(key: Key) -> None:

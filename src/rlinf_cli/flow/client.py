@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,17 +19,20 @@ from rlinf_cli.flow.codec import Codec, Reader
 from rlinf_cli.flow.connection import Connection, Reply, error_of
 from rlinf_cli.flow.errors import ChannelBrokenError, ChannelError, ChannelFullError, ChannelTimeoutError
 from rlinf_cli.flow.frames import Message
+from rlinf_cli.flow.leases import Leases
 from rlinf_cli.flow.outbox import Outbox, Payload
 from rlinf_cli.flow.segments import remove_file, remove_files_of
 from rlinf_cli.flow.shared_directory import remove_if_abandoned
 from rlinf_cli.flow.timeline import spent
+from rlinf_cli.state.channel_events import LeaseId
 
 if TYPE_CHECKING:
     from rlinf_cli.flow.controller import ControllerAddress
 
 
 class Client:
-    """Used through `Channel`, but for `cancel_all`, `flush`, `register_node_store`, `node_store` and `close`.
+    """Used through `Channel`, but for `cancel_all`, `flush`, `register_node_store`, `node_store`, `leases`, `close`, and
+    the three (`register`, `request`, `send`) by which other machines of the controller are used, see `rlinf_cli.flow.desk`.
 
     `node`: the name of this process's node, by default the controller's when its shared memory is this process's, too ·
     `timeout`: seconds that a call waits when it is not told otherwise · `stores`: removes the files of its node.
@@ -46,10 +50,13 @@ class Client:
         self._active: dict[str, Outbox] = {}
         """Outboxes with something pending, or with an error that nobody has been told."""
         self._numbers = itertools.count(1)
+        self.leases = Leases(self._connection, self._send_results)
+        self._full: set[str] = set()
         self._handlers: dict[str, Callable[..., None]] = {
             "accept": self._on_accept, "refuse": self._on_refuse, "returned": self._codec.pool.give_back,
             "forget": self._codec.mappings.forget, "cancelled": self._on_cancelled, "items": self._on_abandoned,
-            "fail": self._on_abandoned, "ok": self._on_abandoned, "remove": self._on_remove, "sweep": self._on_sweep,
+            "fail": self._on_abandoned, "ok": self._on_abandoned, "leased": self._on_abandoned_leases,
+            "full": self._on_full, "remove": self._on_remove, "sweep": self._on_sweep,
         }  # fmt: skip
         self._connection.start(self._receive, self._gather, self._lost)
         _clients.add(self)
@@ -68,20 +75,46 @@ class Client:
 
     def cancel_all(self, reason: str) -> None:
         """Every put and get of every process, waiting or later, raises ChannelBrokenError(reason)."""
+        self.request("cancel_all", reason)
+
+    # ---- other machines behind the controller's desk ----
+
+    def register(self, kind: str, handler: Callable[..., None]) -> None:
+        """What is done with pushed messages of a kind: `handler(*arguments)`, on the receiving thread, with the lock of
+        this client held. It must not wait."""
         with self._lock:
-            reply = self._connection.request("cancel_all", reason)
+            assert kind not in self._handlers, f"messages of kind '{kind}' are handled already"
+            self._handlers[kind] = handler
+
+    def request(self, kind: str, *arguments: Any, timeout: float | None = None) -> Any:
+        """Send a request and wait for its answer, by default as long as the client's `timeout`; return the value, raise the
+        error."""
+        with self._lock:
+            reply = self._connection.request(kind, *arguments)
         self._connection.transmit()
-        self._result(reply)
+        return self._result(reply, timeout)
+
+    def send(self, kind: str, *arguments: Any) -> None:
+        """Send a message that has no answer. Raises ChannelBrokenError when the connection has ended."""
+        with self._lock:
+            if self._connection.failure is not None:
+                raise self._connection.failure
+            self._connection.push((kind, *arguments))
+        self._connection.transmit()
 
     def close(self) -> None:
         """Send what is left and disconnect. What was put before remains readable."""
         if self.connected:
             with self._lock:
-                for outbox in self._active.values():
-                    outbox.send()
+                self._send_results()
             self._connection.close()
 
     # ---- put ----
+
+    def _send_results(self) -> None:
+        """What was put and is not sent yet, with the lock held."""
+        for outbox in self._active.values():
+            outbox.send()
 
     def outbox(self, channel: str) -> Outbox:
         with self._lock:
@@ -91,21 +124,34 @@ class Client:
             return outbox
 
     def put(self, outbox: Outbox, items: Sequence[Any], weights: Sequence[float], keys: Sequence[Any], wait: bool,
-            timeout: float | None) -> None:
+            timeout: float | None, settles: tuple[LeaseId, ...] = ()) -> None:
+        """Put items, the last of which settles leases."""
         deadline = self._deadline(timeout)
+        if settles:
+            with self.leases.promised(settles):
+                first, last = self._put(outbox, items, weights, keys, deadline, settles)
+        else:
+            first, last = self._put(outbox, items, weights, keys, deadline, ())
+        if wait and last:
+            self._await_accepted(outbox, first, last, deadline)
+
+    def _put(self, outbox: Outbox, items: Sequence[Any], weights: Sequence[float], keys: Sequence[Any], deadline: float,
+             settles: tuple[LeaseId, ...]) -> tuple[int, int]:
+        """The numbers of the first and the last item; 0 where there is none."""
         first = last = 0
+        left = len(items)
         for item, weight, key in zip(items, weights, keys, strict=True):
             payload, inline, size = self._codec.encode(item, deadline)
+            left -= 1
             try:
-                last = self._add(outbox, (weight, key, size, payload), inline, deadline)
+                last = self._add(outbox, (weight, key, size, payload, () if left else settles), inline, deadline)
             except ChannelError:
                 self._codec.take_back(payload)
                 raise
             first = first or last
-        if wait and last:
-            self._await_accepted(outbox, first, last, deadline)
+        return first, last
 
-    def _add(self, outbox: Outbox, row: tuple[float, Any, int, Payload], inline: int, deadline: float) -> int:
+    def _add(self, outbox: Outbox, row: tuple[float, Any, int, Payload, Any], inline: int, deadline: float) -> int:
         """Queue an item, and send it if it is due; its number."""
         with self._lock:
             self._check(outbox)
@@ -118,11 +164,12 @@ class Client:
             self._connection.transmit()
         return number
 
-    def _check(self, outbox: Outbox) -> None:
-        """Raise what has become of the connection, or of earlier puts."""
+    def _check(self, outbox: Outbox, ending: bool = False) -> None:
+        """Raise what has become of the connection, or of earlier puts. `ending`: nothing is put any more, and that the channel
+        had reached its limit is no error."""
         if self._connection.failure is not None:
             raise self._connection.failure
-        if outbox.refusal is not None:
+        if outbox.refusal is not None and not (ending and outbox.refusal[0] == "full"):
             outbox.unreported = False
             self._settle(outbox)
             raise error_of(*outbox.refusal)
@@ -134,13 +181,13 @@ class Client:
             if not self._until(outbox, lambda: outbox.has_room(inline), deadline):
                 raise _full(outbox.channel, outbox.pending)
 
-    def _until(self, outbox: Outbox, ready: Callable[[], bool], deadline: float) -> bool:
+    def _until(self, outbox: Outbox, ready: Callable[[], bool], deadline: float, ending: bool = False) -> bool:
         """Wait, with the lock held, until `ready()`; False when the time is over."""
         while not ready():
-            self._check(outbox)  # nobody tells again what has been told before the wait
+            self._check(outbox, ending)  # nobody tells again what has been told before the wait
             if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                 return ready()
-            self._check(outbox)
+            self._check(outbox, ending)
         return True
 
     def _await_accepted(self, outbox: Outbox, first: int, last: int, deadline: float) -> None:
@@ -152,7 +199,8 @@ class Client:
             if self._until(outbox, lambda: outbox.settled(last), deadline):
                 self._check(outbox)
                 return
-            reply = self._connection.request("withdraw", outbox.channel, first, last, then=outbox.forget)
+            reply = self._connection.request("withdraw", outbox.channel, first, last,
+                                             then=lambda numbers: self.leases.restored(outbox.forget(numbers)))
         self._connection.transmit()
         withdrawn = self._result(reply)
         if withdrawn:
@@ -168,14 +216,14 @@ class Client:
         self._connection.transmit()
         with self._lock, spent("wait_space"):
             for outbox in outboxes:
-                if not self._until(outbox, lambda outbox=outbox: not outbox.pending, deadline):  # type: ignore[misc]
+                if not self._until(outbox, lambda outbox=outbox: not outbox.pending, deadline, True):  # type: ignore[misc]
                     raise _full(outbox.channel, outbox.pending)
-                self._check(outbox)
+                self._check(outbox, ending=True)
 
     def report(self, outbox: Outbox) -> None:
         """Raise what became of earlier puts, if they were refused."""
         with self._lock:
-            self._check(outbox)
+            self._check(outbox, ending=True)
 
     def forget(self, outbox: Outbox) -> None:
         """The channel was dropped: a new one of its name knows nothing of the past."""
@@ -192,7 +240,20 @@ class Client:
             payloads = self._await_items(self._request("get", channel, n, at_least, weight, key), channel, limit)
         return self._codec.decode_all(payloads)
 
-    def _await_items(self, reply: Reply, channel: str, limit: float) -> Sequence[Payload]:
+    def lease(self, channel: str, n: int, at_least: int, weight: float | None, key: Any,
+              timeout: float | None) -> list[tuple[Any, int]]:
+        """Items, and the numbers of their leases, which are this thread's from now on."""
+        limit, thread = self.timeout if timeout is None else timeout, threading.get_ident()
+
+        def note(rows: Sequence[tuple[Payload, int]]) -> None:
+            self.leases.taken(channel, (number for _, number in rows), thread)
+
+        with spent("wait_data"):
+            rows = self._await_items(self._request("get", channel, n, at_least, weight, key, True, then=note), channel, limit)
+        items = self._codec.decode_all([payload for payload, _ in rows])
+        return [(item, number) for item, (_, number) in zip(items, rows, strict=True)]
+
+    def _await_items(self, reply: Reply, channel: str, limit: float) -> Sequence[Any]:
         try:
             in_time = reply.wait(limit)
         except BaseException:  # Ctrl-C and the like: what comes now is for nobody
@@ -201,10 +262,10 @@ class Client:
         if not in_time:
             self._cancel(reply, channel)
         try:
-            payloads: Sequence[Payload] = self._result(reply)
+            rows: Sequence[Any] = self._result(reply)
         except ChannelTimeoutError:
             raise ChannelTimeoutError(f"nothing came from channel '{channel}' within {limit:g} s") from None
-        return payloads
+        return rows
 
     def _cancel(self, reply: Reply, channel: str, abandon: bool = False) -> None:
         """End a get; the answer says whether it came too late for that."""
@@ -214,24 +275,29 @@ class Client:
             self._connection.push(("cancel", reply.number, channel))
         self._connection.transmit()
 
+    def is_full(self, channel: str) -> bool:
+        """Whether this process has been told that a channel for which it works has reached its limit."""
+        return channel in self._full
+
     # ---- requests ----
 
     def ask(self, kind: str, channel: str, *arguments: Any) -> Any:
         """Send a request about a channel, behind all that was put into it here, and wait for the answer."""
         return self._result(self._request(kind, channel, *arguments))
 
-    def _request(self, kind: str, channel: str, *arguments: Any) -> Reply:
+    def _request(self, kind: str, channel: str, *arguments: Any, then: Callable[[Any], None] | None = None) -> Reply:
         with self._lock:
             outbox = self._active.get(channel)
             if outbox is not None:
                 outbox.send()
-            reply = self._connection.request(kind, channel, *arguments)
+            reply = self._connection.request(kind, channel, *arguments, then=then)
         self._connection.transmit()
         return reply
 
-    def _result(self, reply: Reply) -> Any:
-        if not reply.wait(self.timeout):
-            raise ChannelTimeoutError(f"the controller has not answered {self.identity} within {self.timeout:g} s")
+    def _result(self, reply: Reply, timeout: float | None = None) -> Any:
+        limit = self.timeout if timeout is None else timeout
+        if not reply.wait(limit):
+            raise ChannelTimeoutError(f"the controller has not answered {self.identity} within {limit:g} s")
         return reply.value()
 
     def _deadline(self, timeout: float | None) -> float:
@@ -244,12 +310,12 @@ class Client:
 
     def _on_accept(self, channel: str, count: int, capacity: int) -> None:
         outbox = self._active[channel]
-        outbox.accepted(count, capacity)
+        self.leases.ended(outbox.accepted(count, capacity))
         self._settle(outbox)
 
     def _on_refuse(self, channel: str, numbers: Sequence[int], kind: str, text: str) -> None:
         outbox = self._active[channel]
-        outbox.refused(numbers, kind, text)
+        self.leases.restored(outbox.refused(numbers, kind, text))
         self._settle(outbox)
 
     def _settle(self, outbox: Outbox) -> None:
@@ -261,6 +327,13 @@ class Client:
         """The answer to a get that was interrupted."""
         if isinstance(value, list):
             self._codec.discard(value)
+
+    def _on_abandoned_leases(self, request: int, rows: Sequence[tuple[Payload, int]], channel: str) -> None:
+        self._codec.discard([payload for payload, _ in rows])
+        self.leases.unwanted(channel, [number for _, number in rows])
+
+    def _on_full(self, channel: str, full: bool) -> None:
+        (self._full.add if full else self._full.discard)(channel)
 
     def _on_cancelled(self, reason: str) -> None:
         self._codec.pool.fail(ChannelBrokenError(reason))

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 _FRAME_LIMIT = 1 << 40
 _HANDSHAKE_SECONDS = 20.0
+_ANSWERS = frozenset(("ok", "items", "leased", "fail"))
 _ERRORS: dict[str, type[ChannelError]] = {
-    "closed": ChannelClosedError, "broken": ChannelBrokenError, "timeout": ChannelTimeoutError, "refused": ChannelError,
+    "closed": ChannelClosedError, "full": ChannelClosedError, "broken": ChannelBrokenError,
+    "timeout": ChannelTimeoutError, "refused": ChannelError,
 }  # fmt: skip
 
 
@@ -183,7 +185,7 @@ class Connection:
     def _dispatch(self, messages: list[Message]) -> None:
         with self.lock:
             for message in messages:
-                reply = self._replies.pop(message[1], None) if message[0] in ("ok", "items", "fail") else None
+                reply = self._replies.pop(message[1], None) if message[0] in _ANSWERS else None
                 if reply is None:
                     self._receive(message)
                 elif message[0] == "fail":

@@ -7,10 +7,11 @@ that are, or until a frame's worth has gathered.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rlinf_cli.flow.frames import Message
+from rlinf_cli.state.channel_events import LeaseId
 
 _FRAME_BYTES = 64 * 1024
 _WINDOW_ITEMS = 8192
@@ -18,8 +19,8 @@ _WINDOW_BYTES = 8 * 1024 * 1024
 
 Payload = tuple[Any, ...]
 """(stream or None, buffers that travel in the message, Slot or None)."""
-Row = tuple[int, float, Any, int, Payload]
-"""An item in a message: number, weight, key, size, payload."""
+Row = tuple[int, float, Any, int, Payload, tuple[LeaseId, ...]]
+"""An item in a message: number, weight, key, size, payload, and the leases that end when it is accepted."""
 
 
 class Outbox:
@@ -30,10 +31,11 @@ class Outbox:
         self.refusal: tuple[str, str] | None = None
         """Why puts were refused (kind and text); every later put fails with it, too."""
         self.unreported = False
+        """Whether nobody has been told of the refusal who should be: that a limit was reached, only later puts are told."""
         self._queue: list[Row] = []
         self._queued_bytes = 0
-        self._pending: deque[tuple[int, int]] = deque()
-        """Number, and bytes within its message, of each item that is neither accepted nor refused."""
+        self._pending: deque[tuple[int, int, Sequence[LeaseId]]] = deque()
+        """Number, bytes within its message, and leases of each item that is neither accepted nor refused."""
         self._pending_bytes = 0
         self._window = _WINDOW_ITEMS
 
@@ -53,9 +55,10 @@ class Outbox:
 
     def add(self, row: Row, inline: int, now: bool) -> bool:
         """Queue an item and send what is due (`now`: in any case); whether something was sent."""
-        self._queue.append(row)
+        # no calls in here: a Ctrl-C can only come where one ends, and an item that is queued and not pending is one too many
+        self._queue += [row]
         self._queued_bytes += inline
-        self._pending.append((row[0], inline))
+        self._pending += [(row[0], inline, row[5])]
         self._pending_bytes += inline
         return (now or self._due()) and self.send()
 
@@ -65,28 +68,42 @@ class Outbox:
     def send(self) -> bool:
         if not self._queue:
             return False
-        self._push(("put", self.channel, self._queue))
+        rows: list[Row] = []
+        self._push(("put", self.channel, rows))
+        # no calls from here on, as in `add`: a Ctrl-C before this leaves a message without items, and none is sent twice
+        rows[:] = self._queue
         self._queue, self._queued_bytes = [], 0
         return True
 
-    def accepted(self, count: int, capacity: int) -> None:
-        """The first `count` pending items are in the channel. What a bounded channel holds bounds what is pending."""
+    def accepted(self, count: int, capacity: int) -> list[LeaseId]:
+        """The first `count` pending items are in the channel; the leases that have ended with it. What a bounded channel holds
+        bounds what is pending."""
         self._window = min(capacity or _WINDOW_ITEMS, _WINDOW_ITEMS)
+        ended: list[LeaseId] = []
         for _ in range(count):
-            self._pending_bytes -= self._pending.popleft()[1]
+            _, inline, leases = self._pending.popleft()
+            self._pending_bytes -= inline
+            if leases:
+                ended += leases
         if self._due():
             self.send()
+        return ended
 
-    def refused(self, numbers: Collection[int], kind: str, text: str) -> None:
+    def refused(self, numbers: Collection[int], kind: str, text: str) -> list[LeaseId]:
+        """As `forget`."""
         if self.refusal is None:
-            self.refusal, self.unreported = (kind, text), True
-        self.forget(numbers)
+            self.refusal, self.unreported = (kind, text), kind != "full"
+        leases = self.forget(numbers)
         self.send()  # what is queued is refused, too, and its shared memory comes back
+        return leases
 
-    def forget(self, numbers: Collection[int]) -> None:
+    def forget(self, numbers: Collection[int]) -> list[LeaseId]:
+        """These items will not be in the channel; the leases that stay open for it."""
         gone = set(numbers)
+        leases = [lease for number, _, leases in self._pending if number in gone for lease in leases]
         self._pending = deque(entry for entry in self._pending if entry[0] not in gone)
-        self._pending_bytes = sum(size for _, size in self._pending)
+        self._pending_bytes = sum(size for _, size, _ in self._pending)
+        return leases
 
     def reset(self) -> None:
         """The channel was dropped: what its puts have met is past."""

@@ -12,9 +12,9 @@ from rlinf_cli.flow.process_log import log_to
 class ControllerHost(Controller):
     """Ray actor: a controller with a log."""
 
-    def __init__(self, logs: Path, token: str, host: str, directory: str, node: str) -> None:
+    def __init__(self, logs: Path, token: str, host: str, directory: str, node: str, journal: Path | None = None) -> None:
         self._log = log_to(logs / "controller.log")
-        super().__init__(token, host, directory, node)
+        super().__init__(token, host, directory, node, journal=journal)
 
 
 class NodeStoreHost(NodeStore):

@@ -5,14 +5,20 @@ many items as it may hold; one for which there is no room is kept as *offered* u
 waits *beyond* what waiting gets ask for, so that a get of at least 8 items ends on a channel of capacity 2.
 
 Order: first in, first out for each key. An item with a key goes only to a get with that key, one without only to a get
-without. Waiting gets are served in order of arrival, but one that asks for more than there is holds nobody up.
+without. Waiting gets are served in order of arrival, but one that asks for more than there is holds nobody up, and of
+those that lease the client with the least leased weight comes first.
+
+A *leased* item stays the channel's until its lease ends: by `Settle`, or in the moment in which the channel that its result
+is put into accepts the result. When the client is lost before, or gives it back, the item waits again, in its old place.
+While a lease is open a closed channel has not ended, but gets that find something take it. A result that is offered when
+its client is lost counts: its lease stays open, nobody's, until the result is accepted, or will never be.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rlinf_cli.state.channel_events import (
@@ -30,123 +36,33 @@ from rlinf_cli.state.channel_events import (
     Event,
     Fail,
     Get,
+    GiveBack,
     Gone,
     Instruction,
     Item,
     Join,
     Key,
+    LeaseId,
+    Lend,
+    Limit,
     Put,
     Refuse,
     Release,
+    Settle,
+    TellFull,
     Withdraw,
 )
-
-
-@dataclass(slots=True)
-class Tally:
-    """Conservation: put = delivered + waiting + offered + dropped."""
-
-    put: int = 0
-    delivered: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class Channel:
-    """One channel's state; changed by `ChannelsState` only."""
-
-    name: str
-    capacity: int = 0
-    capacity_bytes: int = 0
-    waiting: dict[Key, deque[Item]] = field(default_factory=dict)
-    offered: deque[Item] = field(default_factory=deque)
-    gets: dict[Key, dict[tuple[int, int], Get]] = field(default_factory=dict)
-    unfinished: set[str] = field(default_factory=set)
-    finished: set[str] = field(default_factory=set)
-    closed: bool = False
-    broken: str | None = None
-    count: int = 0
-    size: int = 0
-    tally: Tally = field(default_factory=Tally)
-
-    @property
-    def drained(self) -> bool:
-        return self.closed and not self.offered
-
-    def claimed(self, key: Key) -> int:
-        """How many items of this key the waiting gets ask for."""
-        return sum(get.at_least for get in self.gets.get(key, {}).values())
-
-    def excess(self) -> int:
-        """How many items wait beyond what waiting gets ask for: what `capacity` bounds."""
-        return self.count - sum(min(len(self.waiting.get(key, ())), self.claimed(key)) for key in self.gets)
-
-    def has_room(self, item: Item) -> bool:
-        if not self.capacity and not self.capacity_bytes:
-            return True
-        if len(self.waiting.get(item.key, ())) < self.claimed(item.key):
-            return True
-        if self.capacity and self.excess() >= self.capacity:
-            return False
-        return not self.capacity_bytes or not self.count or self.size + item.size <= self.capacity_bytes
-
-    def add(self, item: Item) -> None:
-        self.waiting.setdefault(item.key, deque()).append(item)
-        self.count += 1
-        self.size += item.size
-
-    def take(self, key: Key, n: int) -> tuple[Item, ...]:
-        queue = self.waiting[key]
-        items = tuple(queue.popleft() for _ in range(n))
-        if not queue:
-            del self.waiting[key]
-        self.count -= n
-        self.size -= sum(item.size for item in items)
-        self.tally.delivered += n
-        return items
-
-    def share(self, get: Get) -> tuple[int, bool]:
-        """How many items the get would receive now, and whether it is to be answered now."""
-        queue = self.waiting.get(get.key, ())
-        if get.weight is None:
-            n = min(len(queue), get.n)
-            return n, n >= min(get.at_least, get.n) or self.drained
-        n, full = _fitting(queue, get.n, get.weight)
-        return n, full or n >= min(get.at_least, get.n) or self.drained
-
-    def forget_gets(self, client: int) -> None:
-        """Take out the gets of a client that is gone."""
-        for key, gets in list(self.gets.items()):
-            self.gets[key] = {asked: get for asked, get in gets.items() if get.client != client}
-            if not self.gets[key]:
-                del self.gets[key]
-
-    def clear(self, reason: str) -> tuple[Item, ...]:
-        """Discard what waits and what is offered."""
-        items = tuple(item for queue in self.waiting.values() for item in queue) + tuple(self.offered)
-        self.waiting.clear()
-        self.offered.clear()
-        self.count = self.size = 0
-        self.tally.dropped[reason] += len(items)
-        return items
-
-
-def _fitting(queue: Sequence[Item], n: int, limit: float) -> tuple[int, bool]:
-    """How many of the first `n` items weigh `limit` together at most (but one at least); whether one was left out."""
-    total, count = 0.0, 0
-    for item in queue:
-        if count == n:
-            break
-        total += item.weight
-        if count and total > limit:
-            return count, True
-        count += 1
-    return count, False
+from rlinf_cli.state.channel_queue import NOBODY, Channel
 
 
 def owner_of(producer: str) -> str:
     """The identity of the process that a producer belongs to: what stands before a `#`, which sets its calls apart."""
     return producer.partition("#")[0]
+
+
+def belongs(producer: str, identity: str) -> bool:
+    """Whether a producer belongs to a process; one that several roles share is called by all their names, joined by `+`."""
+    return owner_of(producer) in identity.split("+")
 
 
 class ChannelsState:
@@ -157,10 +73,11 @@ class ChannelsState:
         self.cancelled: str | None = None
         self.log: list[Event] | None = [] if keep_log else None
         self._identities: dict[int, str] = {}
+        self._lease_numbers = itertools.count(1)
         self._handlers: dict[type, Callable[[Any], Iterable[Instruction]]] = {
             Join: self._join, Gone: self._gone, Create: self._create, Put: self._put, Withdraw: self._withdraw,
-            Get: self._get, Cancel: self._cancel, Declare: self._declare, Done: self._done, Close: self._close,
-            Drop: self._drop, CancelAll: self._cancel_all,
+            Get: self._get, Settle: self._settle, GiveBack: self._give_back, Cancel: self._cancel, Declare: self._declare,
+            Done: self._done, Close: self._close, Limit: self._limit, Drop: self._drop, CancelAll: self._cancel_all,
         }  # fmt: skip
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -187,7 +104,7 @@ class ChannelsState:
         if channel.broken is not None or channel.closed:
             kind, message = _ended(channel)
             channel.tally.dropped[message] += len(event.items)
-            yield Refuse(event.client, event.channel, tuple(item.number for item in event.items), kind, message)
+            yield Refuse(event.client, event.channel, _numbers(event.items), kind, message)
             yield Release(event.items, message)
             return
         channel.offered.extend(event.items)
@@ -200,38 +117,49 @@ class ChannelsState:
             return
         n, answer = channel.share(event)
         if answer:
-            yield _answer(channel, event, n)
+            yield self._answer(channel, event, n)
         else:
             channel.gets.setdefault(event.key, {})[event.client, event.request] = event
         yield from self._pump(channel)
+
+    def _answer(self, channel: Channel, get: Get, n: int) -> Instruction:
+        if not n and channel.drained(get.key):
+            return Fail(get.client, get.request, "closed", f"channel '{channel.name}' is closed and empty")
+        if not get.lease:
+            return Deliver(get.client, get.request, channel.take(get.key, n))
+        numbers = tuple(itertools.islice(self._lease_numbers, n))
+        return Lend(get.client, get.request, channel.name, channel.lend(get.key, n, get.client, numbers), numbers)
 
     def _pump(self, channel: Channel) -> Iterator[Instruction]:
         """Accept what there is room for and serve who can be served, until neither is possible."""
         while channel.offered and channel.has_room(channel.offered[0]):
             accepted: Counter[int] = Counter()
             keys: dict[Key, None] = {}
+            settled: list[tuple[int, LeaseId]] = []
             while channel.offered and channel.has_room(channel.offered[0]):
                 item = channel.offered.popleft()
                 channel.add(item)
                 accepted[item.producer] += 1
                 keys[item.key] = None
+                if item.settles:
+                    settled += [(item.producer, lease) for lease in item.settles]
+                if item.key in channel.gets and channel.weighed(item.key):
+                    break  # it may be served now, with less than it asks for: what it leaves has no claim to room
             for client, count in accepted.items():
                 yield Accept(client, channel.name, count, channel.capacity)
-            for key in list(channel.gets) if channel.drained else keys:
+            if settled:
+                yield from self._end_leases(settled)
+            if channel.full:
+                yield from self._fill(channel)
+            for key in list(channel.gets) if channel.ending else keys:
                 yield from self._serve(channel, key)
 
     def _serve(self, channel: Channel, key: Key) -> Iterator[Instruction]:
         """Answer the waiting gets of one key that can be answered."""
-        gets = channel.gets.get(key, {})
-        for get in list(gets.values()):
-            if key not in channel.waiting and not channel.drained:
-                break
-            n, answer = channel.share(get)
-            if answer:
-                del gets[get.client, get.request]
-                yield _answer(channel, get, n)
-        if not gets:
-            channel.gets.pop(key, None)
+        while (found := channel.next_get(key)) is not None:
+            get, n = found
+            channel.forget_get(get)
+            yield self._answer(channel, get, n)
 
     def _withdraw(self, event: Withdraw) -> Iterator[Instruction]:
         channel = self._channel(event.channel)
@@ -241,17 +169,57 @@ class ChannelsState:
             channel.offered = deque(item for item in channel.offered if item not in mine)
             channel.tally.dropped["withdrawn"] += len(mine)
             yield Release(mine, "withdrawn")
-        yield Confirm(event.client, event.request, tuple(item.number for item in mine))
+        yield Confirm(event.client, event.request, _numbers(mine))
+        yield from self._refused(mine)
         yield from self._pump(channel)
         yield from self._finish(channel)
 
     def _cancel(self, event: Cancel) -> Iterator[Instruction]:
         channel = self.channels.get(event.channel)
-        for key, gets in list(channel.gets.items()) if channel else ():
-            if gets.pop((event.client, event.request), None):
+        for get in channel.gets_of(event.client) if channel else ():
+            if channel and get.request == event.request:
+                channel.forget_get(get)
                 yield Fail(event.client, event.request, "timeout", f"nothing came from channel '{event.channel}'")
-            if not gets and channel:
-                del channel.gets[key]
+
+    # ---- leases ----
+
+    def _settle(self, event: Settle) -> Iterable[Instruction]:
+        return self._end_leases((event.client, LeaseId(event.channel, number)) for number in event.leases)
+
+    def _end_leases(self, leases: Iterable[tuple[int, LeaseId]]) -> Iterator[Instruction]:
+        """Leases, each with the client that has settled it."""
+        ended: dict[str, list[Item]] = {}
+        for client, (name, number) in leases:
+            channel = self.channels.get(name)
+            lease = channel.leased.get(number) if channel else None
+            if channel and lease and lease.client in (client, NOBODY):
+                ended.setdefault(name, []).append(channel.settle(number))
+        for name, items in ended.items():
+            yield Release(tuple(items), "settled")
+            yield from self._finish(self.channels[name])
+
+    def _give_back(self, event: GiveBack) -> Iterator[Instruction]:
+        channel = self.channels.get(event.channel)
+        if channel:
+            yield from self._return(channel, channel.part_with(event.client, self._promised(event.client), event.leases))
+
+    def _return(self, channel: Channel, numbers: Iterable[int]) -> Iterator[Instruction]:
+        """End leases without a result."""
+        for key in dict.fromkeys([channel.put_back(number).key for number in numbers]):
+            yield from self._serve(channel, key)
+        yield from self._pump(channel)
+
+    def _promised(self, client: int) -> set[LeaseId]:
+        """Leases of the client whose results are offered."""
+        return {lease for channel in self.channels.values() for item in channel.offered if item.producer == client
+                for lease in item.settles}
+
+    def _refused(self, items: Iterable[Item]) -> Iterator[Instruction]:
+        """Offered items will not be accepted: what they were to settle and is nobody's waits again."""
+        for name, number in [lease for item in items for lease in item.settles]:
+            channel = self.channels.get(name)
+            if channel and number in channel.leased and channel.leased[number].client == NOBODY:
+                yield from self._return(channel, (number,))
 
     # ---- life of a channel ----
 
@@ -274,7 +242,9 @@ class ChannelsState:
             message = f"channel '{event.channel}' is closed: it takes no producer"
             yield Fail(event.client, event.request, "closed", message)
             return
-        channel.unfinished |= set(event.producers) - channel.finished
+        named = set(event.producers)
+        channel.unfinished |= named - channel.finished
+        channel.guarded = channel.guarded | named if event.guarded else channel.guarded - named
         yield Confirm(event.client, event.request, 0)
 
     def _done(self, event: Done) -> Iterator[Instruction]:
@@ -299,16 +269,45 @@ class ChannelsState:
         yield from self._finish(channel)
 
     def _finish(self, channel: Channel) -> Iterator[Instruction]:
-        if channel.drained:
+        if channel.ending:
             for key in list(channel.gets):
                 yield from self._serve(channel, key)
 
+    def _limit(self, event: Limit) -> Iterator[Instruction]:
+        channel = self._channel(event.channel)
+        channel.limit = event.count
+        yield Confirm(event.client, event.request, 0)
+        if channel.full and channel.broken is None:
+            yield from self._fill(channel)
+            yield from self._finish(channel)
+
+    def _fill(self, channel: Channel) -> Iterator[Instruction]:
+        """The channel has all that it takes."""
+        if not channel.closed or channel.offered:
+            channel.closed = True
+            surplus, channel.offered = tuple(channel.offered), deque()
+            kind, message = _ended(channel)
+            channel.tally.dropped[message] += len(surplus)
+            yield from _refuse(channel, surplus, kind, message)
+            if surplus:
+                yield Release(surplus, message)
+            yield from self._refused(surplus)
+        for client, identity in self._identities.items():
+            yield from self._tell_full(channel, client, identity)
+
+    def _tell_full(self, channel: Channel, client: int, identity: str) -> Iterator[Instruction]:
+        if client not in channel.told and any(belongs(producer, identity) for producer in channel.unfinished):
+            channel.told.append(client)
+            yield TellFull(client, channel.name, True)
+
     def _drop(self, event: Drop) -> Iterator[Instruction]:
         channel = self.channels.pop(event.channel, None)
-        discarded = channel.count + len(channel.offered) if channel else 0
+        discarded = channel.count + len(channel.offered) + len(channel.leased) if channel else 0
         yield Confirm(event.client, event.request, discarded)
         if channel:
             yield from self._end(channel, "closed", f"channel '{event.channel}' was dropped")
+            for client in channel.told:
+                yield TellFull(client, channel.name, False)
 
     def _break(self, channel: Channel, reason: str) -> Iterator[Instruction]:
         if channel.broken is None:
@@ -317,11 +316,8 @@ class ChannelsState:
 
     def _end(self, channel: Channel, kind: ErrorKind, message: str) -> Iterator[Instruction]:
         """Discard all items and fail all gets."""
-        refused: dict[int, list[int]] = {}
-        for item in channel.offered:
-            refused.setdefault(item.producer, []).append(item.number)
-        for client, numbers in refused.items():
-            yield Refuse(client, channel.name, tuple(numbers), kind, message)
+        offered = tuple(channel.offered)
+        yield from _refuse(channel, offered, kind, message)
         items = channel.clear(message)
         if items:
             yield Release(items, message)
@@ -329,18 +325,30 @@ class ChannelsState:
             for get in gets.values():
                 yield Fail(get.client, get.request, kind, message)
         channel.gets.clear()
+        yield from self._refused(offered)
 
     # ---- clients ----
 
-    def _join(self, event: Join) -> Iterable[Instruction]:
+    def _join(self, event: Join) -> Iterator[Instruction]:
         self._identities[event.client] = event.identity
-        return ()
+        for channel in self.channels.values():
+            if channel.full and channel.broken is None:
+                yield from self._tell_full(channel, event.client, event.identity)
 
     def _gone(self, event: Gone) -> Iterator[Instruction]:
         identity = self._identities.pop(event.client)
         for channel in self.channels.values():
-            channel.forget_gets(event.client)
-            if any(owner_of(producer) == identity for producer in channel.unfinished):
+            for get in channel.gets_of(event.client):
+                channel.forget_get(get)
+            if event.client in channel.told:
+                channel.told.remove(event.client)
+        promised = self._promised(event.client)
+        left = [(channel, channel.part_with(event.client, promised)) for channel in self.channels.values()]
+        for channel, numbers in left:
+            if numbers:
+                yield from self._return(channel, numbers)
+        for channel in self.channels.values():
+            if not channel.full and any(belongs(producer, identity) for producer in channel.unfinished - channel.guarded):
                 yield from self._break(channel, f"{identity} {event.how}")
 
     def _cancel_all(self, event: CancelAll) -> Iterator[Instruction]:
@@ -352,34 +360,29 @@ class ChannelsState:
 
     def validate(self) -> None:
         """Assert what must hold between two events."""
+        promised = {lease for channel in self.channels.values() for item in channel.offered for lease in item.settles}
         for channel in self.channels.values():
-            _validate(channel)
+            channel.validate()
             assert self.cancelled is None or channel.broken is not None
-
-
-def _answer(channel: Channel, get: Get, n: int) -> Instruction:
-    if not n and channel.drained:
-        return Fail(get.client, get.request, "closed", f"channel '{channel.name}' is closed and empty")
-    return Deliver(get.client, get.request, channel.take(get.key, n) if n else ())
+            for number, lease in channel.leased.items():
+                assert lease.client in self._identities or LeaseId(channel.name, number) in promised, "a lease is nobody's"
 
 
 def _ended(channel: Channel) -> tuple[ErrorKind, str]:
     if channel.broken is not None:
         return "broken", channel.broken
+    if channel.full:
+        return "full", f"channel '{channel.name}' has accepted all the {channel.limit} items that it was to take"
     return "closed", f"channel '{channel.name}' is closed and takes nothing more"
 
 
-def _validate(channel: Channel) -> None:
-    queued = [item for queue in channel.waiting.values() for item in queue]
-    tally = channel.tally
-    assert channel.count == len(queued)
-    assert channel.size == sum(item.size for item in queued)
-    assert tally.put == tally.delivered + channel.count + len(channel.offered) + sum(tally.dropped.values())
-    assert all(channel.waiting.values()), "an empty queue was kept"
-    assert all(channel.gets.values()), "an empty list of gets was kept"
-    assert not channel.offered or not channel.has_room(channel.offered[0]), "room for an item that is kept out"
-    for gets in channel.gets.values():
-        for get in gets.values():
-            assert not channel.share(get)[1], "a get waits that could be answered"
-    assert channel.broken is None or not (queued or channel.offered or channel.gets)
-    assert not channel.drained or not channel.gets
+def _refuse(channel: Channel, items: Iterable[Item], kind: ErrorKind, message: str) -> Iterator[Instruction]:
+    refused: dict[int, list[Item]] = {}
+    for item in items:
+        refused.setdefault(item.producer, []).append(item)
+    for client, theirs in refused.items():
+        yield Refuse(client, channel.name, _numbers(theirs), kind, message)
+
+
+def _numbers(items: Iterable[Item]) -> tuple[int, ...]:
+    return tuple(item.number for item in items)

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Key = Hashable
-ErrorKind = Literal["closed", "broken", "timeout", "refused"]
+ErrorKind = Literal["closed", "full", "broken", "timeout", "refused"]
+
+
+class LeaseId(NamedTuple):
+    """`number`: of one delivery of one item; it is never used again."""
+
+    channel: str
+    number: int
 
 
 class Item(NamedTuple):
@@ -20,6 +27,8 @@ class Item(NamedTuple):
     size: int
     """Bytes."""
     payload: object
+    settles: tuple[LeaseId, ...] = ()
+    """Leases that end when the item is accepted."""
 
 
 # ---- events ----
@@ -73,7 +82,8 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Up to `n` items, or up to a total `weight` (but one at least), once there are `at_least`."""
+    """Up to `n` items, or up to a total `weight` (but one at least), once there are `at_least`. With `lease` they stay the
+    channel's until their leases are settled."""
 
     client: int
     request: int
@@ -82,6 +92,25 @@ class Get:
     at_least: int
     weight: float | None
     key: Key
+    lease: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The items of these leases of the client are done with. Leases that have ended are skipped."""
+
+    client: int
+    channel: str
+    leases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The client does not finish these items: they are for others again. Leases that have ended are skipped."""
+
+    client: int
+    channel: str
+    leases: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +124,8 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """The channel closes when all its declared producers are done, and breaks when the process of one is lost before.
+    """The channel closes when all its declared producers are done, and breaks when the process of one is lost before, unless
+    it is `guarded`: then somebody else says `Done` of it in the end.
 
     A producer is named as its process (`rollout[1]`), or so and after a `#` as the process likes (`rollout[1]#7`)."""
 
@@ -103,6 +133,7 @@ class Declare:
     request: int
     channel: str
     producers: tuple[str, ...]
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +155,18 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """The channel closes as soon as it has accepted `count` items."""
+
+    client: int
+    request: int
+    channel: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
-    """Forget the channel; what waits is discarded and its number confirmed."""
+    """Forget the channel; what waits, is offered or leased is discarded and its number confirmed."""
 
     client: int
     request: int
@@ -139,7 +180,8 @@ class CancelAll:
     reason: str
 
 
-Event = Join | Gone | Create | Put | Withdraw | Get | Cancel | Declare | Done | Close | Drop | CancelAll
+Event = (Join | Gone | Create | Put | Withdraw | Get | Settle | GiveBack | Cancel | Declare | Done | Close | Limit | Drop
+         | CancelAll)  # fmt: skip
 
 
 # ---- instructions ----
@@ -174,6 +216,17 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """As `Deliver`, with the number of each item's lease: its payload is kept."""
+
+    client: int
+    request: int
+    channel: str
+    items: tuple[Item, ...]
+    leases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
     client: int
     request: int
@@ -190,10 +243,19 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Nobody will get these items: their payloads can go."""
+    """Nobody will get these items (again): their payloads can go."""
 
     items: tuple[Item, ...]
     reason: str
 
 
-Instruction = Accept | Refuse | Deliver | Confirm | Fail | Release
+@dataclass(frozen=True, slots=True)
+class TellFull:
+    """A producer's process need not work for this channel any more; or, when it has been dropped, its name means another."""
+
+    client: int
+    channel: str
+    full: bool
+
+
+Instruction = Accept | Refuse | Deliver | Lend | Confirm | Fail | Release | TellFull

@@ -1,7 +1,8 @@
 """Who holds which slot of shared memory: a pure ledger, so that nothing is freed too early or kept for ever.
 
-A slot belongs to the client that wrote it. From its put until its release it is *live*; then it goes back to its owner,
-or, when the owner is gone, its file is removed once no slot of it is live.
+A slot belongs to the client that wrote it. It is *live* from its put on, as long as its channel keeps it (its item waits, or
+is leased and may be delivered again) or somebody reads it; then it goes back to its owner, or, when the owner is gone, its
+file is removed once no slot of it is live.
 """
 
 from __future__ import annotations
@@ -42,42 +43,66 @@ class _Owner:
     """Live slots of each file."""
 
 
+@dataclass(slots=True)
+class _Use:
+    kept: bool = True
+    """By its channel."""
+    readers: list[int] = field(default_factory=list)
+    """Clients; one to which the item was delivered twice is in here twice."""
+
+
 class SlotLedger:
     def __init__(self) -> None:
         self._owners: dict[int, _Owner] = {}
-        self._holders: dict[SlotId, int | None] = {}
+        self._uses: dict[SlotId, _Use] = {}
         self._readers: dict[tuple[int, str], set[int]] = {}
 
     def __len__(self) -> int:
         """Live slots."""
-        return len(self._holders)
+        return len(self._uses)
 
     def join(self, client: int, node: str) -> None:
         self._owners[client] = _Owner(node)
 
     def put(self, slot: SlotId) -> None:
         """The slot now carries an item that waits in a channel."""
-        assert slot not in self._holders, f"{slot} was put twice"
-        self._holders[slot] = None
+        assert slot not in self._uses, f"{slot} was put twice"
+        self._uses[slot] = _Use()
         self._owners[slot.owner].live[slot.file] += 1
 
-    def deliver(self, slot: SlotId, client: int) -> None:
-        self._holders[slot] = client
+    def deliver(self, slot: SlotId, client: int, kept: bool = False) -> None:
+        """The client reads the slot. `kept`: the item is only leased."""
+        use = self._uses[slot]
+        use.kept = kept
+        use.readers.append(client)
         self._readers.setdefault((slot.owner, slot.file), set()).add(client)
 
-    def release(self, slots: Iterable[SlotId]) -> Freed:
-        """Nobody reads these any more (a slot released before, because its holder was taken for dead, is skipped)."""
+    def let_go(self, slots: Iterable[SlotId]) -> Freed:
+        """Their channels do not keep these any more: nobody will get their items again."""
         freed = Freed()
         for slot in slots:
-            if slot in self._holders:
-                del self._holders[slot]
-                self._free(slot, freed)
+            self._uses[slot].kept = False
+            self._free_if_unused(slot, freed)
+        return freed
+
+    def release(self, client: int, slots: Iterable[SlotId]) -> Freed:
+        """The client does not read these any more (one that was taken for dead may say so of slots that are others' now)."""
+        freed = Freed()
+        for slot in slots:
+            use = self._uses.get(slot)
+            if use is not None and client in use.readers:
+                use.readers.remove(client)
+                self._free_if_unused(slot, freed)
         return freed
 
     def gone(self, client: int) -> Freed:
-        """A client's process is gone: what it held is free, what it owned is removed as soon as nobody needs it."""
+        """A client's process is gone: what only it needed is free, what it owned is removed as soon as nobody needs it."""
         owner = self._owners[client]
-        freed = self.release([slot for slot, holder in self._holders.items() if holder == client])
+        freed = Freed()
+        for slot in [slot for slot, use in self._uses.items() if client in use.readers]:
+            use = self._uses[slot]
+            use.readers = [reader for reader in use.readers if reader != client]
+            self._free_if_unused(slot, freed)
         freed.returned.pop(client, None)
         owner.present = False
         for readers in self._readers.values():
@@ -95,6 +120,12 @@ class SlotLedger:
     def readers(self, owner: int, file: str) -> set[int]:
         """Forget the file, and return the clients that may have mapped it."""
         return self._readers.pop((owner, file), set())
+
+    def _free_if_unused(self, slot: SlotId, freed: Freed) -> None:
+        use = self._uses[slot]
+        if not use.kept and not use.readers:
+            del self._uses[slot]
+            self._free(slot, freed)
 
     def _free(self, slot: SlotId, freed: Freed) -> None:
         owner = self._owners[slot.owner]

@@ -13,7 +13,7 @@ class Bench:
 
     def add(self, inline: int = 10, now: bool = False) -> bool:
         self.number += 1
-        return self.outbox.add((self.number, 1.0, None, inline, (b"", (), None)), inline, now)
+        return self.outbox.add((self.number, 1.0, None, inline, (b"", (), None), ()), inline, now)
 
     def batches(self) -> list[list[int]]:
         return [[row[0] for row in rows] for _, _, rows in self.sent]
@@ -137,3 +137,20 @@ def test_forget_takes_the_middle_out(bench):
 def test_sending_nothing_sends_nothing(bench):
     assert not bench.outbox.send()
     assert bench.sent == []
+
+
+def test_an_interrupt_while_a_message_is_given_away_neither_loses_nor_doubles_its_items():
+    sent = []
+
+    def push(message):
+        sent.append(message)
+        if len(sent) == 1:
+            raise KeyboardInterrupt
+
+    outbox = Outbox("c", push)
+    with pytest.raises(KeyboardInterrupt):
+        outbox.add((1, 1.0, None, 5, (b"",), ()), 5, now=True)
+    assert outbox.send()
+    assert [row[0] for _, _, rows in sent for row in rows] == [1]
+    outbox.accepted(1, 0)
+    assert outbox.pending == 0

@@ -220,7 +220,7 @@ def test_ctrl_c_at_any_moment_leaves_the_connection_whole(run):
         out, interrupted = Channel("c"), 0
         for number in range(1000):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.00005 * (number % 7 + 1))
+                signal.setitimer(signal.ITIMER_REAL, 0.00002 * (number % 7 + 1))
                 out.put((number, b"x" * 3000))
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:

@@ -148,12 +148,10 @@ class TestStop:
 
     def test_a_failure_of_the_server_is_told(self, run, eventually, monkeypatch):
         client = run.join("driver")
-        with client._lock:
-            client._connection.push(("no-such-message",))
         monkeypatch.setattr(threading, "excepthook", lambda args: None)
-        client._connection.transmit()
+        client.send("no-such-message")
         eventually(lambda: not client.connected)
-        with pytest.raises(AttributeError, match="no-such-message"):
+        with pytest.raises(KeyError, match="no-such-message"):
             run.controller.stats()
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rlinf_cli.flow.errors import ChannelError
-from rlinf_cli.flow.weights import Publisher, Receiver
+from rlinf_cli.flow.weights import Publisher
+from rlinf_cli.flow.weights_receiver import Receiver
 from rlinf_cli.models.checksum import weights_checksum
 
 
@@ -29,8 +30,12 @@ def test_whatever_the_bucket(run, bucket):
     near, far = Receiver(here, Path()), Receiver(there, Path(), bucket)
     weights = [(f"layer.{number}", torch.randn(30, 50 + number)) for number in range(40)]
     publisher = Publisher(Path(run.address.directory_on(here.node)), here.node)
-    manifest = publisher.publish(1, weights, False, lambda manifest: [
-        weights_checksum((name, tensor.clone()) for name, tensor in receiver.tensors(manifest)) for receiver in (near, far)])
+
+    def send(manifest):
+        return {number: weights_checksum((name, tensor.clone()) for name, tensor in receiver.tensors(manifest))
+                for number, receiver in enumerate((near, far))}
+
+    manifest = publisher.publish(1, weights, False, send)
     assert manifest.size > 2.4e5
     assert max(store.lengths) <= bucket
     assert sum(store.lengths) <= manifest.size
@@ -43,5 +48,5 @@ def test_a_node_that_nobody_reads_for_is_named(run):
     publisher = Publisher(Path(run.address.directory_on(here.node)), here.node)
     receiver = Receiver(there, Path())
     with pytest.raises(ChannelError, match=f"node elsewhere has no reader for node {here.node}"):
-        publisher.publish(1, [("w", torch.ones(3))], False, lambda manifest: [str(dict(receiver.tensors(manifest)))])
+        publisher.publish(1, [("w", torch.ones(3))], False, lambda manifest: {"far": str(dict(receiver.tensors(manifest)))})
     publisher.close()

@@ -319,7 +319,7 @@ def test_a_process_that_is_killed_in_a_call(launch, cluster, number):
 def test_a_process_that_is_killed_while_idle(launch, until, cluster):
     group = launch(Faulty, role="faulty")
     os.kill(group.pid().wait()[0], signal.SIGKILL)
-    until(lambda: cluster._watch.latest() is not None, 5)
+    until(lambda: cluster._supervision.watch.latest() is not None, 5)
     with pytest.raises(WorkerDiedError, match="no call, the last was pid"):
         group.poke().wait()
 

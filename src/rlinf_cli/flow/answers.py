@@ -9,7 +9,7 @@ from typing import Any
 
 from rlinf_cli.errors import RlinfError, RunError
 from rlinf_cli.flow.errors import WorkerError
-from rlinf_cli.flow.timeline import CLOCK, CallTiming
+from rlinf_cli.flow.timeline import CLOCK, CallTiming, Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,20 @@ class Answer:
     """Bytes of main memory that the process has needed at most so far."""
     clock: float = CLOCK
     """The rank's `timeline.CLOCK`."""
+    switches: tuple[Switch, ...] = ()
+    """What its worker moved to and off its devices since the answer before."""
 
     def pack(self) -> list[Any]:
         """As it is sent: Ray passes plain lists and numbers without pickling, which is a good part of a call's time."""
         value = None if self.value is None else (self.value,)
-        return [value, self.failure, self.timing.pack(), self.peak_memory, self.clock]
+        return [value, self.failure, self.timing.pack(), self.peak_memory, self.clock,
+                [switch.pack() for switch in self.switches]]
 
     @classmethod
     def unpack(cls, sent: Sequence[Any]) -> Answer:
-        value, failure, timing, peak_memory, clock = sent
-        return cls(None if value is None else value[0], failure, CallTiming.unpack(timing), peak_memory, clock)
+        value, failure, timing, peak_memory, clock, switches = sent
+        return cls(None if value is None else value[0], failure, CallTiming.unpack(timing), peak_memory, clock,
+                   tuple(Switch(*switch) for switch in switches))
 
 
 def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]],

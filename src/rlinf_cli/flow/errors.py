@@ -30,8 +30,13 @@ class WorkerDiedError(RunError):
     def __init__(self, role: str, rank: int, node: str, last_call: str, detail: str, pid: int = 0, log: str = "") -> None:
         self.role, self.rank, self.node, self.last_call, self.detail = role, rank, node, last_call, detail
         self.pid, self.log = pid, log
-        what = f"{detail}, process {pid}" if pid else detail
-        super().__init__(f"{role}[{rank}] on {node} died ({what}) while in {last_call}" + (f"; its log: {log}" if log else ""))
+        super().__init__(self.what + (f"; its log: {log}" if log else ""))
+
+    @property
+    def what(self) -> str:
+        """The message without the path of the log."""
+        how = f"{self.detail}, process {self.pid}" if self.pid else self.detail
+        return f"{self.role}[{self.rank}] on {self.node} died ({how}) while in {self.last_call}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerDiedError, (self.role, self.rank, self.node, self.last_call, self.detail, self.pid, self.log)

@@ -76,6 +76,7 @@ def _open_files(pid: str) -> Iterator[str]:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all of a run: the driver may still save
     if not sys.stdin.buffer.read(1):
         time.sleep(_GRACE_S)  # most end by themselves, and in good order
         clear(*sys.argv[1:])

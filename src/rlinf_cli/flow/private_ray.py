@@ -84,10 +84,11 @@ class PrivateRay:
     def _start(self, slots: int, memory: int) -> None:
         AuthenticationTokenLoader.instance().reset_cache()
         Config.initialize("")  # reads the environment again, for the token
-        self._node = _Head(
-            RayParams(node_ip_address=LOOPBACK, num_cpus=slots, num_gpus=0, object_store_memory=memory,
-                      temp_dir=self._directory, include_dashboard=False, include_log_monitor=False, no_monitor=True),
-            head=True, shutdown_at_exit=False, spawn_reaper=True)
+        with _unheard():
+            self._node = _Head(
+                RayParams(node_ip_address=LOOPBACK, num_cpus=slots, num_gpus=0, object_store_memory=memory,
+                          temp_dir=self._directory, include_dashboard=False, include_log_monitor=False, no_monitor=True),
+                head=True, shutdown_at_exit=False, spawn_reaper=True)
         ray.init(address=self._node.gcs_address, log_to_driver=False)
 
 
@@ -145,6 +146,17 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
         for number in came:
             signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """A SIGTERM to all processes of a run, as schedulers send it, is the driver's affair, which saves and then ends the others:
+    what is started inside does not hear it. Ray sees to SIGINT itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _reporter(logger: logging.Logger) -> Any:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TextIO
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def hear_signals() -> None:
+    """In this thread, as processes that it starts inherit what it does not hear: they could not be ended by SIGTERM."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
 
 def log_to(path: Path) -> TextIO:
-    """From now on. Fatal signals leave the stacks of all threads there. RLINF_LOG_LEVEL=DEBUG adds every call."""
+    """From now on. Fatal signals leave the stacks of all threads there, and so do SIGINT and SIGTERM, which do nothing else.
+    RLINF_LOG_LEVEL=DEBUG adds every call."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a", buffering=1)
     sys.stdout.flush()
@@ -19,6 +28,8 @@ def log_to(path: Path) -> TextIO:
     for standard in (1, 2):
         os.dup2(file.fileno(), standard)
     faulthandler.enable(file)
+    for number in _SIGNALS:  # they are for the driver: here it is noted, with the stacks, that they came
+        faulthandler.register(number, file)
     level = logging.getLevelName(os.environ.get("RLINF_LOG_LEVEL", "").upper())
     logging.basicConfig(level=level if isinstance(level, int) else logging.INFO, stream=sys.stderr, force=True,
                         format="%(asctime)s %(levelname).1s %(name)s: %(message)s")

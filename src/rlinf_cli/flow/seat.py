@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlinf_cli.flow.controller import ControllerAddress
+from rlinf_cli.flow.devices import Device
 
 Out = Sequence[str]
 """A channel's name, and this call's name as one of its producers."""
@@ -32,18 +33,40 @@ class Seat:
     env: Mapping[str, str]
     call_timeout: float
     """Seconds that a call may take, and so that it may wait on a channel."""
+    process: str
+    """The roles that share the rank's process, joined by `+`."""
+    launch: int = 0
+    """Tells apart the launches of one role."""
+    incarnation: int = 0
+    """How often the rank has been started again."""
 
     @property
     def identity(self) -> str:
         return f"{self.role}[{self.rank}]"
 
     @property
+    def host(self) -> str:
+        """The process that the rank lives in."""
+        return f"{self.process}[{self.rank}]"
+
+    @property
+    def actor_name(self) -> str:
+        """What Ray knows the process by, whichever incarnation of it."""
+        return f"{self.host} of launch {self.launch}"
+
+    @property
     def log(self) -> Path:
-        return self.directory / f"{self.role}-{self.rank}.log"
+        return self.directory / f"{self.process}-{self.rank}.log"
 
     @property
     def stacks(self) -> Path:
-        return self.directory / f"{self.role}-{self.rank}.stacks.txt"
+        return self.directory / f"{self.process}-{self.rank}.stacks.txt"
+
+    def on(self, devices: Sequence[Device]) -> Seat:
+        """The same rank on other devices, which are of one node."""
+        first = devices[0]
+        return replace(self, devices=tuple(device.index for device in devices), node=first.node, node_id=first.node_id,
+                       local=tuple(device.local for device in devices), address=first.address)
 
     def environment(self) -> dict[str, str]:
         """One thread a CPU slot: more of them, spinning on shared cores, cost many times what they bring."""

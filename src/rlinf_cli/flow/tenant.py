@@ -14,6 +14,7 @@ from ray import cloudpickle
 from rlinf_cli.flow import timeline
 from rlinf_cli.flow.answers import Answer, Failure, failure_of, unpack_call
 from rlinf_cli.flow.channel import Channel
+from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import ChannelError
 from rlinf_cli.flow.seat import Out, Plan, Seat
 from rlinf_cli.flow.turns import Turns
@@ -25,13 +26,16 @@ log = logging.getLogger(__name__)
 class Tenant:
     """One role's worker. Ordinary calls and the worker's constructor run in one thread, others beside it."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, seat: Seat, before: Tenant | None = None) -> None:
+        """`before`: the tenant whose worker is made first. One is made after another, on all ranks in the same order: what a
+        constructor imports and seeds is the whole process's, and it may wait for the other ranks."""
+        self.seat, self._before = seat, before
         self._plan: Plan | None = None
         self._planned, self._built = threading.Event(), threading.Event()
         self._worker: Worker | None = None
         self._turns: Turns | None = None
         self._failure: Failure | None = None
+        self._calls = timeline.Calls()
 
     def prepare(self, plan: Plan) -> None:
         """What `build` needs. Comes by another queue: another role's worker may call before the driver says `build`."""
@@ -49,8 +53,16 @@ class Tenant:
 
     def beside(self, packed: list[Any]) -> list[Any]:
         """As `call`, in another thread."""
-        self._built.wait()
+        self.await_built()
         return self._invoke(packed)
+
+    def await_built(self) -> None:
+        """Until the worker is there, or could not be made."""
+        self._built.wait()
+
+    def calls(self) -> list[timeline.Call]:
+        """Those under way, and those that have just ended; see `timeline.Calls`."""
+        return [timeline.Call(self.seat.role, self.seat.rank, method, timing) for method, timing in self._calls.now()]
 
     def close(self) -> None:
         if self._worker is not None:
@@ -67,8 +79,10 @@ class Tenant:
             assert self._plan is not None
             try:
                 connect(self._plan)
+                if self._before is not None:
+                    self._before.await_built()
                 self._worker = self._make(self._plan)
-                self._turns = Turns(self._worker)
+                self._turns = Turns(self._worker, client())
             except BaseException as error:  # every call is answered with it
                 self._failure = failure_of(error, "__init__")
                 log.error("__init__ failed: %s", self._failure.traceback)
@@ -90,7 +104,7 @@ class Tenant:
         """Run a call and answer for it, whatever it does."""
         log.debug("%s begins", method)
         failure, value = self._failure, None
-        with timeline.call() as recorder:
+        with self._calls.call(method) as recorder:
             if failure is None:
                 try:
                     with self._turn(ticket):
@@ -102,9 +116,12 @@ class Tenant:
             failure = failure or self._failure
             if failure is not None:
                 _fail(outs, f"{self.seat.identity} failed in {failure.method}: {failure.summary}")
+                _give_back()
         timing = recorder.timing
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
-        return Answer(value, failure, timing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024).pack()
+        peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        switches = self._turns.switches() if self._turns is not None else ()
+        return Answer(value, failure, timing, peak_memory, switches=tuple(switches)).pack()
 
     def _turn(self, ticket: int) -> contextlib.AbstractContextManager[None]:
         return self._turns.taken(ticket) if ticket and self._turns is not None else contextlib.nullcontext()
@@ -114,6 +131,13 @@ def _finish(outs: Sequence[Out]) -> None:
     for channel, producer in outs:
         Channel(channel).flush()
         Channel(channel).done(producer)
+
+
+def _give_back() -> None:
+    """What the call has leased and not settled is for others again."""
+    with contextlib.suppress(ChannelError):  # not connected, or the connection is lost
+        leases = client().leases
+        leases.give_back(leases.of_this_thread())
 
 
 def _fail(outs: Sequence[Out], error: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ CLOCK = time.time() - time.monotonic()
 
 MOST_SPANS = 256
 """Of one call: beyond, the grain becomes coarser."""
+RECENT_S = 2.0
+"""So long an answer may be on its way."""
+_MOST_RECENT = 256
 _GRAIN_S = 0.001
 """Waits of one kind within so short a time become one, with the computing between them behind it."""
 
@@ -95,6 +99,20 @@ class Call:
             yield from call.everything()
 
 
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A role's state was moved to its devices or off them."""
+
+    kind: str
+    """`onload` or `offload`."""
+    size: int
+    """Bytes that were moved to the device, or are free there now."""
+    seconds: float
+
+    def pack(self) -> list[Any]:
+        return [self.kind, self.size, self.seconds]
+
+
 @dataclass
 class Recorder:
     """Of the call that runs in a thread."""
@@ -107,14 +125,44 @@ class Recorder:
     since: float = 0.0
     timing: CallTiming = field(default_factory=CallTiming)
     """Once the call has ended."""
+    ended: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def switch(self, kind: Kind | None) -> Kind | None:
         """From now on the time is of this kind (None: compute); what it was of until now."""
-        before, now = self.kind, time.monotonic() - self.began
-        if before is not None:
-            self._add(self.since, now, before)
-        self.kind, self.since = kind, now
+        with self._lock:
+            before, now = self.kind, time.monotonic() - self.began
+            if before is not None:
+                self._add(self.since, now, before)
+            self.kind, self.since = kind, now
         return before
+
+    def so_far(self) -> CallTiming:
+        """From another thread: of a call that goes on, as if it ended now."""
+        with self._lock:
+            if self.ended:
+                return self.timing
+            now, spans = time.monotonic() - self.began, list(self.spans)
+            if self.kind is not None:
+                spans.append((self.since, now, self.kind))
+            return CallTiming(self.began, now, tuple(spans), tuple(self.calls))
+
+    def end(self) -> CallTiming:
+        """Idempotent."""
+        if not self.ended:
+            self.switch(None)
+            with self._lock:
+                self.timing = CallTiming(self.began, time.monotonic() - self.began, tuple(self.spans), tuple(self.calls))
+                self.ended = True
+        return self.timing
+
+    def recast(self, seconds: float, kind: Kind) -> None:
+        """So much of the end of the latest span was of another kind."""
+        with self._lock:
+            if self.spans and seconds > 0:
+                start, end, before = self.spans.pop()
+                cut = max(start, end - seconds)
+                self.spans += [(start, cut, before)] * (cut > start) + [(cut, end, kind)]
 
     def _add(self, start: float, end: float, kind: Kind) -> None:
         spans = self.spans
@@ -169,10 +217,38 @@ def call() -> Iterator[Recorder]:
     try:
         yield recorder
     finally:
-        recorder.switch(None)
-        recorder.timing = CallTiming(recorder.began, time.monotonic() - recorder.began, tuple(recorder.spans),
-                                     tuple(recorder.calls))
+        recorder.end()
         _current.recorder = outer
+
+
+class Calls:
+    """A worker's calls, for whoever asks from another thread what it is at."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, tuple[str, Recorder]] = {}
+        self._recent: deque[tuple[str, CallTiming]] = deque(maxlen=_MOST_RECENT)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def call(self, method: str) -> Iterator[Recorder]:
+        """As `call`."""
+        with call() as recorder:
+            with self._lock:
+                self._running[id(recorder)] = method, recorder
+            try:
+                yield recorder
+            finally:
+                with self._lock:
+                    del self._running[id(recorder)]
+                    self._recent.append((method, recorder.end()))
+
+    def now(self) -> list[tuple[str, CallTiming]]:
+        """Methods and timings: of the calls under way so far, and of those that have ended within the last moments, whose
+        answers may still be on their way."""
+        since = time.monotonic() - RECENT_S
+        with self._lock:
+            return [*((method, timing) for method, timing in self._recent if timing.began + timing.total >= since),
+                    *((method, recorder.so_far()) for method, recorder in self._running.values())]
 
 
 class spent:
@@ -194,6 +270,13 @@ class spent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._recorder is not None:
             self._recorder.switch(self._outer)
+
+
+def recast(seconds: float, kind: Kind) -> None:
+    """In the call that runs in this thread, if one does: so much of the end of its latest wait was of this kind."""
+    recorder = _running()
+    if recorder is not None:
+        recorder.recast(seconds, kind)
 
 
 def waited_for(other: Call) -> None:

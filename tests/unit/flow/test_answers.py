@@ -7,7 +7,7 @@ import pytest
 from rlinf_cli.errors import PluginError, UsageError
 from rlinf_cli.flow.answers import Answer, Failure, error_of, failure_of, pack_call, unpack_call
 from rlinf_cli.flow.errors import CallTimeoutError, ChannelBrokenError, WorkerDiedError, WorkerError
-from rlinf_cli.flow.timeline import Call, CallTiming
+from rlinf_cli.flow.timeline import Call, CallTiming, Switch
 
 TIMING = CallTiming(100.0, 0.5, ((0.1, 0.2, "sync"), (0.3, 0.4, "wait_data")),
                     (Call("rollout", 1, "update_weights", CallTiming(100.1, 0.1), True),))
@@ -33,7 +33,7 @@ def caught(error):
 
 
 def test_an_answer_arrives_as_it_was():
-    answer = Answer({"a": (1, 2)}, None, TIMING, 1 << 20, 1.5)
+    answer = Answer({"a": (1, 2)}, None, TIMING, 1 << 20, 1.5, (Switch("offload", 1 << 30, 0.25), Switch("onload", 0, 0.0)))
     assert Answer.unpack(answer.pack()) == answer
     assert Answer.unpack(Answer().pack()) == Answer()
     assert Answer.unpack(Answer((None,)).pack()).value == (None,)

@@ -12,13 +12,13 @@ from rlinf_cli.flow import handle
 from rlinf_cli.flow.answers import Answer
 from rlinf_cli.flow.errors import ChannelBrokenError, SerializationError, WorkerDiedError, WorkerError
 from rlinf_cli.flow.handle import gravity
-from rlinf_cli.flow.host import Host
+from rlinf_cli.flow.host import STREAMS, Host, concurrency, control_of, queue_of
 from rlinf_cli.flow.seat import Seat
 from rlinf_cli.flow.timeline import CLOCK, CallTiming
 from rlinf_cli.flow.watch import reason_of
 
 SEAT = Seat("rollout", 1, 2, (2, 3), "cpu", ("2", "3"), "node-0", "id", "127.0.0.1", Path("/logs"), Path("/run"),
-            {}, 60.0)
+            {}, 60.0, "rollout")
 
 
 def seat(**changes):
@@ -29,6 +29,25 @@ def test_names_and_files():
     assert SEAT.identity == "rollout[1]"
     assert SEAT.log == Path("/logs/rollout-1.log")
     assert SEAT.stacks == Path("/logs/rollout-1.stacks.txt")
+
+
+def test_roles_that_share_a_process_share_its_files():
+    actor = seat(role="actor", process="rollout+actor")
+    assert actor.identity == "actor[1]"
+    assert actor.host == "rollout+actor[1]" == seat(process="rollout+actor").host
+    assert actor.log == Path("/logs/rollout+actor-1.log")
+    assert actor.stacks == Path("/logs/rollout+actor-1.stacks.txt")
+
+
+@pytest.mark.parametrize(("tenants", "queues"), [
+    (1, {"host": 2, "stream": STREAMS, "control-0": 1}),
+    (2, {"host": 3, "stream": 2 * STREAMS, "control-0": 1, "control-1": 1, "tenant-1": 1}),
+])
+def test_each_tenant_has_queues_of_its_own(tenants, queues):
+    assert concurrency(tenants) == queues
+    assert {control_of(number) for number in range(tenants)} <= set(queues)
+    assert queue_of(0) == ""
+    assert {queue_of(number) for number in range(1, tenants)} <= set(queues)
 
 
 @pytest.mark.parametrize(("changes", "threads", "gpus"), [
@@ -48,7 +67,7 @@ def test_environment(changes, threads, gpus):
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_a_meeting_place_is_nobody_elses(address):
     host = Host.__new__(Host)
-    host._seat = seat(address=address)
+    host._seat, host._reserved = seat(address=address), []
     meeting = host.reserve()
     found = re.fullmatch(r"tcp://(\[::1\]|127\.0\.0\.1):(\d+)", meeting)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -1,27 +1,12 @@
-"""Who runs where, from a rule or from a file."""
+"""Who runs where by a rule, and how that is said."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlinf_cli.errors import CapacityError, UsageError
-from rlinf_cli.flow.placement import Placement, RoleSpec, describe, load_placement, temporal
+from rlinf_cli.flow.placement import Placement, RoleSpec, describe, fuse, spatial, temporal
 
-ROLES = [RoleSpec("rollout"), RoleSpec("reward", "one"), RoleSpec("actor")]
-
-
-@pytest.fixture
-def load(tmp_path):
-    def from_text(text, devices=2, roles=ROLES):
-        path = tmp_path / "place.yaml"
-        path.write_text(text)
-        return load_placement(path, roles, devices)
-
-    return from_text
-
-
-def text(rollout="0-1", reward="0", actor="0-1"):
-    return f"rollout: {rollout}\nreward: {reward}\nactor: {actor}\n"
+ROLES = [RoleSpec("rollout"), RoleSpec("reward", "one"), RoleSpec("actor", trains=True)]
+SCORED = [*ROLES[:2], RoleSpec("reference", trains=True), ROLES[2]]
 
 
 def test_temporal_shares_all_devices():
@@ -41,144 +26,92 @@ def test_temporal_with_more_ranks_than_devices():
         temporal([RoleSpec("critic", 3)], 2)
 
 
-@pytest.mark.parametrize(("written", "ranks"), [
-    ("0", ((0,),)),
-    ("1", ((1,),)),
-    ("0-2", ((0,), (1,), (2,))),
-    ("0-1,3", ((0,), (1,), (3,))),
-    ("'3, 0'", ((3,), (0,))),
-    ("[0, 2]", ((0,), (2,))),
-    ("[[0], [1]]", ((0,), (1,))),
-    ("[[0, 1], [2, 3]]", ((0, 1), (2, 3))),
-    ("[0-1, 2-3]", ((0, 1), (2, 3))),
-    ("[[0, 2-3]]", ((0, 2, 3),)),
-    ("[0, [1, 2]]", ((0,), (1, 2))),
-    ("[[0], [0]]", ((0,), (0,))),
-    ("\n- [0, 1]\n- [2]", ((0, 1), (2,))),
-])
-def test_ways_to_write_ranks(load, written, ranks):
-    assert load(text(rollout=written), devices=4)["rollout"] == ranks
+@pytest.mark.parametrize(("devices", "first", "second"), [
+    (2, ((0,),), ((1,),)), (3, ((0,), (1,)), ((2,),)), (4, ((0,), (1,)), ((2,), (3,)))])
+def test_spatial_gives_what_trains_the_second_half(devices, first, second):
+    placement = spatial(SCORED, devices)
+    assert dict(placement) == {"rollout": first, "reward": ((0,),), "reference": second, "actor": second}
+    assert placement.mode == "spatial"
 
 
-@pytest.mark.parametrize(("written", "message"), [
-    ("x", "role 'rollout': 'x' is no device or range of devices: write 0, 0-3 or 0,2"),
-    ("1-0", "'1-0' is no device or range"),
-    ("-1", "'-1' is no device or range"),
-    ("0.5", "'0.5' is no device"),
-    ("''", "'' is no device"),
-    ("", "'' is no device"),
-    ("cpu:0", "'cpu:0' is no device"),
-    ("[]", "role 'rollout' has no rank: give it a device"),
-    ("[[]]", "role 'rollout', rank 0 has no device"),
-    ("[[0], []]", "role 'rollout', rank 1 has no device"),
-    ("[[0, 0]]", r"role 'rollout', rank 0 names a device twice: \[0, 0\]"),
-    ("[[0-1, 1]]", "rank 0 names a device twice"),
-    ("[[[0]]]", "a rank is a device or a list of devices"),
-    ("[{0: 1}]", "a rank is a device or a list of devices"),
-    ("{0: 1}", r"role 'rollout': write devices, as in 0-1 or \[\[0, 1\], \[2, 3\]\]"),
-])
-def test_what_are_no_ranks(load, written, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        load(text(rollout=written))
-    assert "place.yaml:1" in str(caught.value)
+def test_spatial_needs_two_devices():
+    with pytest.raises(CapacityError, match="placement=spatial needs 2 devices, but there is only 1: raise"):
+        spatial(ROLES, 1)
 
 
-@pytest.mark.parametrize("written", ["0-6", "[[0], [1], [2]]", "2", "[[0, 2]]", "0-999999999"])
-def test_more_devices_than_there_are(load, written):
-    message = r"role 'rollout' is placed on device \d+, but there are only devices 0 to 1"
-    with pytest.raises(CapacityError, match=message) as caught:
-        load(text(rollout=written))
-    assert caught.value.exit_code == 4
-    assert "place.yaml:1" in str(caught.value)
+def test_spatial_with_more_ranks_than_a_half_has():
+    with pytest.raises(CapacityError, match="role 'critic' has 2 ranks and each needs a device, but there are 1"):
+        spatial([RoleSpec("critic", 2, trains=True)], 2)
 
 
-def test_the_only_device_is_called_so(load):
-    with pytest.raises(CapacityError, match="there is only device 0: raise cluster"):
-        load(text(), devices=1)
+def test_roles_with_the_same_ranks_share_their_processes():
+    placement = fuse(temporal(SCORED, 2))
+    assert placement.fused == (("rollout", "reference", "actor"),)
+    assert placement.processes() == [("rollout", "reference", "actor"), ("reward",)]
+    assert fuse(spatial(SCORED, 2)).processes() == [("rollout", "reward"), ("reference", "actor")]
+    assert placement.mode == "temporal"
 
 
-def test_a_role_that_can_have_one_rank_only(load):
-    with pytest.raises(UsageError, match="role 'reward' runs on 1 rank, but has 2 here"):
-        load(text(reward="0-1"))
+def test_roles_without_partners_have_their_own_processes():
+    assert temporal(ROLES, 2).processes() == [("rollout",), ("reward",), ("actor",)]
 
 
-def test_a_role_with_a_fixed_number_of_ranks(load):
-    roles = [RoleSpec("critic", 2)]
-    assert load("critic: 0-1", roles=roles)["critic"] == ((0,), (1,))
-    with pytest.raises(UsageError, match="role 'critic' runs on 2 ranks, but has 1 here"):
-        load("critic: 0", roles=roles)
+def test_a_placement_that_names_its_fused_roles_stays():
+    ranks = {"rollout": ((0,),), "reward": ((0,),), "actor": ((0,),)}
+    placement = Placement(ranks, fused=(("rollout", "actor"),))
+    assert fuse(placement) == placement
 
 
-def test_an_unknown_role_and_the_nearest_one(load):
-    with pytest.raises(UsageError, match=r"place.yaml: there is no role 'rolout'; did you mean 'rollout'"):
-        load(text() + "rolout: 0\n")
+def test_the_order_of_ranks_matters_for_sharing_a_process():
+    with pytest.raises(UsageError, match="cluster.fused=true, but no two roles have the same ranks on the same devices "
+                                         r"\(temporal: rollout, actor share devices 0-1\)"):
+        fuse(Placement({"rollout": ((0,), (1,)), "actor": ((1,), (0,))}))
 
 
-def test_an_unknown_role_like_no_other(load):
-    with pytest.raises(UsageError, match=r"there is no role 'xyz'; the roles are rollout, reward, actor"):
-        load(text() + "xyz: 0\n")
-
-
-def test_a_role_that_is_left_out(load):
-    with pytest.raises(UsageError, match=r"role 'actor' has no devices: add a line 'actor: 0'"):
-        load("rollout: 0\nreward: 0\n")
-
-
-def test_a_role_that_is_there_twice(load):
-    with pytest.raises(UsageError, match=r"place.yaml:4: role 'actor' is there twice"):
-        load(text() + "actor: 1\n")
-
-
-@pytest.mark.parametrize(("content", "message"), [
-    ("", "a mapping from role to devices is needed"),
-    ("- 0\n", "a mapping from role to devices is needed"),
-    ("rollout: [0\n", "not valid YAML"),
-])
-def test_what_is_no_placement_file(load, content, message):
-    with pytest.raises(UsageError, match=message):
-        load(content)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match=r"placement=.*gone.yaml: cannot be read: No such file"):
-        load_placement(tmp_path / "gone.yaml", ROLES, 2)
-
-
-def test_a_file_that_is_no_text(tmp_path):
-    (tmp_path / "place.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        load_placement(tmp_path / "place.yaml", ROLES, 2)
+def placed(fixed=(), fused=(), kind="cpu", **roles):
+    return Placement({role: tuple((device,) for device in devices) for role, devices in roles.items()}, kind, fused,
+                     fixed=frozenset(fixed))
 
 
 @pytest.mark.parametrize(("placement", "line"), [
     (temporal(ROLES, 2, "cpu"), "temporal: rollout, reward, actor share cpu:0-1"),
     (temporal(ROLES, 1, "cuda"), "temporal: rollout, reward, actor share cuda:0"),
     (temporal(ROLES, 2), "temporal: rollout, reward, actor share devices 0-1"),
-    (Placement({"rollout": ((0,),), "actor": ((1,),)}, "cpu"), "custom: rollout | actor on cpu:0 | cpu:1"),
+    (temporal([RoleSpec("actor")], 2, "cpu"), "temporal: actor on cpu:0-1"),
+    (spatial(ROLES, 2, "cpu"), "spatial: rollout, reward | actor on cpu:0 | cpu:1"),
+    (spatial(ROLES, 4, "cpu"), "spatial: rollout | reward | actor on cpu:0-1 | cpu:0 | cpu:2-3"),
+    (fuse(spatial(ROLES, 2, "cpu")), "spatial: rollout+reward | actor on cpu:0 | cpu:1 (+: in one process)"),
+    (fuse(temporal(ROLES, 2, "cpu")), "temporal: rollout+actor, reward share cpu:0-1 (+: in one process)"),
+    (fuse(temporal(ROLES, 1, "cpu")), "temporal: rollout+reward+actor share cpu:0 (+: in one process)"),
+    (placed(rollout=[0, 1], actor=[1]), "hybrid: rollout | actor on cpu:0-1 | cpu:1"),
+    (placed(rollout=[0, 1], reference=[1], actor=[1], fused=[("reference", "actor")]),
+     "hybrid: rollout | reference+actor on cpu:0-1 | cpu:1 (+: in one process)"),
     (Placement({"rollout": ((0, 1), (2, 3)), "reward": ((5,),), "actor": ((5,), (7,))}, "cuda"),
-     "custom: rollout | reward | actor on cuda:0-3 | cuda:5 | cuda:5,7"),
-    (Placement({"rollout": ((0,), (1,)), "reward": ((2,),), "critic": ((2,),)}, "cpu"),
-     "custom: rollout | reward, critic on cpu:0-1 | cpu:2"),
-    (Placement({"rollout": ((0,), (1,)), "actor": ((0, 1),)}, "cpu"), "custom: rollout, actor share cpu:0-1"),
+     "hybrid: rollout | reward | actor on cuda:0-3 | cuda:5 | cuda:5,7"),
+    (Placement({"rollout": ((0,), (1,)), "actor": ((0, 1),)}, "cpu"), "temporal: rollout, actor share cpu:0-1"),
 ])
 def test_a_placement_in_a_line(placement, line):
     assert describe(placement) == line
 
 
-def test_the_written_form_is_read_back(load):
-    placement = temporal(ROLES, 2, "cpu")
-    written = placement.to_yaml()
-    assert written == ("# temporal: rollout, reward, actor share cpu:0-1\n"
-                       "rollout: [[0], [1]]\nreward: [[0]]\nactor: [[0], [1]]\n")
-    assert load(written) == placement
+@pytest.mark.parametrize(("placement", "mode"), [
+    (placed(rollout=[0, 1], reward=[0], actor=[0, 1]), "hybrid"),
+    (placed(rollout=[0, 1], reward=[0], actor=[0, 1], fixed=["reward"]), "temporal"),
+    (placed(rollout=[0], reward=[1], actor=[0], fixed=["reward"]), "hybrid"),
+    (placed(rollout=[0, 1], reward=[2], actor=[2], fixed=["reward"]), "spatial"),
+    (placed(rollout=[0, 1], reward=[3], actor=[2], fixed=["reward"]), "spatial"),
+    (placed(rollout=[0, 1], reward=[0], actor=[0, 1, 2]), "hybrid"),
+    (placed(rollout=[0, 0], actor=[1]), "spatial"),
+    (placed(rollout=[0, 0], actor=[0]), "temporal"),
+    (placed(reward=[0], judge=[0], fixed=["reward", "judge"]), "temporal"),
+])
+def test_the_mode_is_that_of_the_roles_that_could_be_elsewhere(placement, mode):
+    assert placement.mode == mode
 
 
-ranks = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4, unique=True).map(tuple), min_size=1, max_size=4).map(tuple)
-
-
-@given(st.dictionaries(st.sampled_from(["rollout", "actor", "critic"]), ranks, min_size=1))
-def test_any_placement_is_read_back(tmp_path_factory, given_ranks):
-    placement = Placement(given_ranks)
-    path = tmp_path_factory.mktemp("place") / "plan.yaml"
-    path.write_text(placement.to_yaml())
-    assert load_placement(path, [RoleSpec(name) for name in given_ranks], 8) == placement
+def test_the_written_form_says_all():
+    placement = Placement({"rollout": ((0,), (1,)), "reward": ((0,),), "actor": ((0,), (1,))}, "cpu", (("rollout", "actor"),),
+                          {"reward": (4, 64), "actor": (1, 8)}, frozenset({"reward"}))
+    assert placement.to_yaml() == ("# temporal: rollout+actor, reward share cpu:0-1 (+: in one process)\n"
+                                   "rollout: [[0], [1]]\nreward: [[0]]\nactor: [[0], [1]]\n"
+                                   "fused: [[rollout, actor]]\ngranularity: {reward: 4-64, actor: 1-8}\n")

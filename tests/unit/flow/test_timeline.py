@@ -1,6 +1,7 @@
 """Where a call's time goes: spans of waiting, of which a call has few however often it waits."""
 
 import json
+import threading
 import time
 from itertools import pairwise
 
@@ -9,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf_cli.flow import timeline
-from rlinf_cli.flow.timeline import CLOCK, MOST_SPANS, Call, CallTiming, Recorder, coarser, spent, waited_for
+from rlinf_cli.flow.timeline import (
+    CLOCK,
+    MOST_SPANS,
+    RECENT_S,
+    Call,
+    Calls,
+    CallTiming,
+    Recorder,
+    coarser,
+    recast,
+    spent,
+    waited_for,
+)
 
 
 @pytest.fixture
@@ -173,3 +186,96 @@ def test_a_recorder_of_its_own():
     recorder = Recorder(time.monotonic())
     assert recorder.switch("sync") is None
     assert recorder.switch(None) == "sync"
+
+
+class TestCallsOfAWorker:
+    """What another thread is told of them."""
+
+    def test_one_under_way_is_told_as_if_it_ended_now(self, clock):
+        calls = Calls()
+        with calls.call("generate"):
+            clock(1.0)
+            with spent("wait_data"):
+                clock(0.5)
+                ((method, timing),) = calls.now()
+                assert method == "generate"
+                assert (timing.began, timing.total, timing.spans) == (100.0, 1.5, ((1.0, 1.5, "wait_data"),))
+            clock(2.0)
+            ((_, timing),) = calls.now()
+            assert timing.spans == ((1.0, 1.5, "wait_data"),)
+            assert timing.compute == 3.0
+
+    def test_one_that_has_ended_is_remembered_as_it_is_answered_for_a_moment(self, clock):
+        calls = Calls()
+        with calls.call("train") as recorder:
+            clock(1.0)
+        assert calls.now() == [("train", recorder.timing)]
+        clock(RECENT_S + 0.1)
+        assert calls.now() == []
+
+    def fail_after(self, calls, clock):
+        with calls.call("update_weights"):
+            clock(0.25)
+            raise ValueError("no")
+
+    def test_several_at_once_and_one_that_fails(self, clock):
+        calls = Calls()
+        with calls.call("generate"):
+            clock(1.0)
+            with pytest.raises(ValueError, match="no"):
+                self.fail_after(calls, clock)
+            assert [(method, timing.began, timing.total) for method, timing in calls.now()] == [
+                ("update_weights", 101.0, 0.25), ("generate", 100.0, 1.25)]
+
+    def test_the_calls_that_it_waited_for_are_told_with_it(self, clock):
+        calls, other = Calls(), Call("rollout", 0, "update_weights", CallTiming(100.0, 0.5))
+        with calls.call("publish_weights"):
+            waited_for(other)
+            assert calls.now()[0][1].calls == (other,)
+
+    def test_a_look_in_the_middle_of_a_wait_loses_no_time(self):
+        """Whatever instant it is: the spans, of a thread that only waits, are all of the call."""
+        calls, stop, seen = Calls(), threading.Event(), []
+
+        def wait():
+            with calls.call("get"):
+                while not stop.is_set():
+                    with spent("wait_data"):
+                        time.sleep(0.0002)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while len(seen) < 200:
+            seen += [timing for _, timing in calls.now()]
+        stop.set()
+        thread.join()
+        for timing in seen:
+            assert sum(end - start for start, end, _ in timing.spans) <= timing.total + 1e-9
+            assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(timing.spans))
+
+
+def test_the_end_of_a_wait_that_was_of_another_kind(clock):
+    with timeline.call() as recorder:
+        clock(1.0)
+        with spent("wait_lock"):
+            clock(3.0)
+        recast(2.0, "offload")
+        with spent("onload"):
+            clock(0.5)
+    assert recorder.timing.spans == ((1.0, 2.0, "wait_lock"), (2.0, 4.0, "offload"), (4.0, 4.5, "onload"))
+
+
+@pytest.mark.parametrize(("seconds", "spans"), [
+    (0.0, ((0.0, 1.0, "wait_lock"),)),
+    (5.0, ((0.0, 1.0, "offload"),))])
+def test_no_more_is_recast_than_there_was(clock, seconds, spans):
+    """What others needed for may have begun before the wait did."""
+    with timeline.call() as recorder:
+        with spent("wait_lock"):
+            clock(1.0)
+        recast(seconds, "offload")
+    assert recorder.timing.spans == spans
+
+
+def test_recasting_outside_of_a_call_is_nothing():
+    recast(1.0, "offload")

@@ -1,6 +1,8 @@
 """Weights from a publisher to receivers: whole, checked, and without waste."""
 
+import itertools
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from safetensors.torch import save_file
 from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.segments import read_segment
-from rlinf_cli.flow.weights import ALIGNMENT, Publisher, Receiver, buckets, layout
+from rlinf_cli.flow.weights import Publisher
+from rlinf_cli.flow.weights_layout import ALIGNMENT, buckets, layout
+from rlinf_cli.flow.weights_receiver import Receiver
 from rlinf_cli.models.checksum import weights_checksum
 from rlinf_cli.models.merge import base_checksum
 
@@ -54,7 +58,7 @@ class Engine:
 
 
 def send_to(*engines):
-    return lambda manifest: [engine.take(manifest) for engine in engines]
+    return lambda manifest: {f"rollout[{number}]": engine.take(manifest) for number, engine in enumerate(engines)}
 
 
 @pytest.fixture
@@ -79,12 +83,74 @@ def test_a_version_does_not_overwrite_the_one_before_it(publisher):
 
     def send(manifest):
         seen.append(dict(receiver.tensors(manifest)))
-        return [manifest.checksum]
+        return {"rollout[0]": manifest.checksum}
 
     for version in range(2):
         publisher.publish(version, tensors(version), version > 0, send)
     assert torch.equal(seen[0]["embed"], tensors(0)[0][1])
     assert torch.equal(seen[1]["embed"], tensors(1)[0][1])
+
+
+def test_who_reads_a_version_while_the_next_is_written_gets_the_one_it_reads(publisher):
+    """Scenario S5, on the way to the engine: all old or all new."""
+    versions = [[(str(number), torch.full((50,), float(version))) for number in range(40)] for version in range(2)]
+    receiver, manifests = Receiver(Client("here"), None), []
+    publisher.publish(0, versions[0], False, lambda manifest: manifests.append(manifest) or {})
+    slow = receiver.tensors(manifests[0])
+    seen = dict(itertools.islice(slow, 20))
+    publisher.publish(1, versions[1], True, lambda manifest: manifests.append(manifest) or {})
+    seen |= dict(slow)
+    assert weights_checksum(seen.items()) == manifests[0].checksum
+    assert weights_checksum(receiver.tensors(manifests[1])) == manifests[1].checksum
+    assert all(torch.equal(seen[name], tensor) for name, tensor in versions[0])
+
+
+def test_nothing_is_sent_again_before_there_is_any(publisher):
+    assert publisher.resend(lambda manifest: pytest.fail("there is nothing to send")) == -1
+
+
+@pytest.mark.parametrize("adapter", [None, ADAPTER], ids=["weights", "adapter"])
+def test_an_engine_that_starts_later_gets_what_the_others_have(publisher, adapter):
+    """Scenario F2."""
+    first, late = Engine(), Engine()
+    for version in range(3):
+        publisher.publish(version, tensors(version), version > 0, send_to(first), adapter)
+    assert publisher.resend(send_to(late)) == 2
+    assert late.version == 2
+    assert all(torch.equal(late.held[name], tensor) for name, tensor in tensors(2))
+    with pytest.raises(RunError, match=r"rollout\[1\] holds other weights than the trainer sent for version 2"):
+        publisher.resend(lambda manifest: {"rollout[1]": "0" * 16})
+
+
+def test_sending_again_waits_for_a_publication_in_progress(publisher):
+    late, order, sending = Engine(), [], threading.Event()
+
+    def slowly(manifest):
+        sending.set()
+        again.join(0.1)
+        order.append("published")
+        return {}
+
+    def resend():
+        sending.wait()
+        publisher.resend(send_to(late))
+        order.append("sent again")
+
+    publisher.publish(0, tensors(0), False, lambda manifest: {})
+    again = threading.Thread(target=resend)
+    again.start()
+    publisher.publish(1, tensors(1), True, slowly)
+    again.join()
+    assert order == ["published", "sent again"]
+    assert late.version == 1
+
+
+def test_what_nobody_could_be_told_is_there_for_those_who_come(publisher):
+    """All engines died while it was published."""
+    late = Engine()
+    publisher.publish(1, tensors(1), False, lambda manifest: {})
+    assert publisher.resend(send_to(late)) == 1
+    assert torch.equal(late.held["embed"], tensors(1)[0][1])
 
 
 def test_regions_are_reused_and_grow(tmp_path, publisher):
@@ -105,7 +171,7 @@ def test_regions_are_reused_and_grow(tmp_path, publisher):
 
 def test_an_engine_that_holds_other_weights_is_named(publisher):
     with pytest.raises(RunError, match=r"rollout\[1\] holds other weights than the trainer sent for version 5"):
-        publisher.publish(5, tensors(), False, lambda manifest: [manifest.checksum, "0" * 16])
+        publisher.publish(5, tensors(), False, lambda manifest: {"rollout[0]": manifest.checksum, "rollout[1]": "0" * 16})
 
 
 @pytest.mark.parametrize("adapter", [None, ADAPTER], ids=["weights", "adapter"])
@@ -149,7 +215,7 @@ def test_a_bucket_that_is_cut_short_does_not_pass(tmp_path, publisher):
 
     def cut(manifest):
         os.truncate(manifest.path, 70)
-        return [far.take(manifest)]
+        return {"rollout[0]": far.take(manifest)}
 
     with pytest.raises(RunError, match=r"rollout\[0\] holds other weights"):
         publisher.publish(0, [("embed", torch.ones(7, 5))], False, cut)
@@ -157,8 +223,8 @@ def test_a_bucket_that_is_cut_short_does_not_pass(tmp_path, publisher):
 
 def test_an_adapter_is_told_with_its_factors(tmp_path, publisher):
     seen = []
-    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or [manifest.checksum], ADAPTER, "")
-    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or [manifest.checksum])
+    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or {}, ADAPTER, "")
+    publisher.publish(2, tensors(), False, lambda manifest: seen.append(manifest) or {})
     assert [manifest.adapter for manifest in seen] == [ADAPTER, None]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlinf_torch.architecture import read_architecture
+from rlinf_torch.offloading import Memory
 from rlinf_torch.places import Place
 
 
@@ -55,8 +56,12 @@ class Decoder(Protocol):
         """Name and value of every weight that the decoder was built with, read again from where they came from."""
         ...
 
-    def free(self) -> None:
-        """Give the memory of keys and values back."""
+    def free(self) -> int:
+        """Give the memory of keys and values back; its bytes."""
+        ...
+
+    def move(self, memory: Memory) -> int:
+        """Have the weights there from now on, and what is staged later; their bytes."""
         ...
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from rlinf_cli.api import UsageError, stored_weights
 from rlinf_torch.architecture import Architecture, rotations
 from rlinf_torch.fused import FusedLayer, FusedWeights, allocate
+from rlinf_torch.offloading import DeviceMemory, Memory
 from rlinf_torch.places import Place, fill
 from rlinf_torch.store import SlotStore
 
@@ -26,6 +27,8 @@ class FusedDecoder:
         self._a, self._weights, self._source = architecture, weights, source
         self.vocabulary, self.longest = architecture.vocabulary, architecture.longest
         self._device, self._dtype = weights.norm.device, weights.norm.dtype
+        self._memory: Memory = DeviceMemory(self._device)
+        """Where the weights are, and those that come will be."""
         self._rotations = rotations(architecture, max_sequence, self._device)
         self._store = SlotStore(2 * architecture.layers, architecture.kv_heads, architecture.head_dim, self._dtype,
                                 self._device)
@@ -35,7 +38,7 @@ class FusedDecoder:
     def load(cls, model: Path, architecture: Architecture, device: torch.device, dtype: torch.dtype,
              max_sequence: int) -> FusedDecoder:
         """Raises UsageError when the directory's weights do not fit its configuration."""
-        weights = allocate(architecture, dtype, device)
+        weights = allocate(architecture, dtype, DeviceMemory(device))
         try:
             fill(weights.places, used_weights(model, weights))
         except ValueError as error:
@@ -46,17 +49,27 @@ class FusedDecoder:
         if self._store.grow(slots, length):
             self._lay_out()
 
-    def free(self) -> None:
-        a = self._a
+    def free(self) -> int:
+        a, freed = self._a, self._store.data.nbytes
         self._store = SlotStore(2 * a.layers, a.kv_heads, a.head_dim, self._dtype, self._device)
         self._lay_out()
+        return freed
+
+    def move(self, memory: Memory) -> int:
+        moved, self._memory = allocate(self._a, self._dtype, memory), memory
+        for there, here in zip(moved.tensors(), self._weights.tensors(), strict=True):
+            there.copy_(here, non_blocking=True)
+        memory.settle()
+        self._weights = moved
+        return sum(tensor.nbytes for tensor in moved.tensors())
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         self._store.copy(sources, targets, length)
 
     def stage(self, tensors: Iterable[tuple[str, Tensor]]) -> FusedWeights:
-        staged = allocate(self._a, self._dtype, self._device)
+        staged = allocate(self._a, self._dtype, self._memory)
         fill(staged.places, tensors)
+        self._memory.settle()
         return staged
 
     def adopt(self, staged: FusedWeights) -> None:
@@ -159,7 +172,7 @@ class FusedDecoder:
         self._values = list(data[1::2].flatten(1, 2).unbind())
         # row of (slot, key or value, head) at position 0 in a layer's [2, slots, kv_heads, length] rows
         numbers = torch.arange(2 * store.slots * kv, device=self._device).view(2, store.slots, kv) * store.length
-        self._first_rows = numbers.transpose(0, 1).reshape(store.slots, 2 * kv)
+        self._first_rows = numbers.transpose(0, 1).reshape(store.slots, 2 * kv).contiguous()  # else, of one head, strided
         self._arange = torch.arange(max(store.length, store.slots), device=self._device)
         self._zero = torch.zeros((), dtype=self._dtype, device=self._device)
         self._never = torch.full((), -torch.inf, dtype=self._dtype, device=self._device)

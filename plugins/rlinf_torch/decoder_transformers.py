@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlinf_cli.api import UsageError, load_causal_lm
+from rlinf_torch.offloading import DeviceMemory, Memory, move
 from rlinf_torch.places import Place, fill
 from rlinf_torch.transformers_cache import Plan, SlotCache, run, unsupported
 
@@ -24,6 +25,7 @@ class TransformersDecoder:
     def __init__(self, model: Any, device: torch.device, source: Path) -> None:
         self._model, self._device, self._source = model.to(device), device, source
         self._dtype: torch.dtype = model.dtype
+        self._memory: Memory = DeviceMemory(device)
         config = model.config.get_text_config(decoder=True)
         self.vocabulary: int = config.vocab_size
         self.longest: int = config.max_position_embeddings
@@ -34,7 +36,8 @@ class TransformersDecoder:
     @classmethod
     def load(cls, path: Path, device: torch.device, dtype: torch.dtype, max_sequence: int) -> TransformersDecoder:
         """Raises UsageError for a model whose memory of the past is not plain keys and values."""
-        model = load_causal_lm(path, str(dtype).removeprefix("torch."))
+        with torch.inference_mode(False):  # a trainer can keep its parameters there
+            model = load_causal_lm(path, str(dtype).removeprefix("torch."))
         reason = unsupported(model.config, max_sequence)
         if reason:
             raise UsageError(f"engine torch cannot run the model in {path}: {reason}")
@@ -74,16 +77,27 @@ class TransformersDecoder:
         self._plan.slots, self._plan.length = slots, length
         self._cache.grow()
 
-    def free(self) -> None:
-        self._cache.free()
+    def free(self) -> int:
+        return self._cache.free()
+
+    def move(self, memory: Memory) -> int:
+        self._memory = memory
+        return move(distinct_tensors(self._model).values(), memory)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         self._cache.copy(sources, targets, length)
 
     def stage(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Place]:
-        staged = {name: Place(place.shape, torch.empty_like(place.view)) for name, place in self.places().items()}
+        staged = self._room()
         fill(staged, tensors)
+        self._memory.settle()
         return staged
+
+    @torch.inference_mode(False)
+    def _room(self) -> dict[str, Place]:
+        """Places for a second set of weights, where a trainer can keep its parameters too."""
+        return {name: Place(place.shape, self._memory.empty(place.shape, place.view.dtype))
+                for name, place in self.places().items()}
 
     def adopt(self, staged: dict[str, Place]) -> None:
         for name, tensor in distinct_tensors(self._model).items():

@@ -11,9 +11,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlinf_cli.api import Adapter, Completion, Request, UsageError, weights_checksum
@@ -21,14 +23,19 @@ from rlinf_torch.decoder import open_decoder
 from rlinf_torch.engine_config import TorchEngineConfig
 from rlinf_torch.held_weights import HeldWeights
 from rlinf_torch.noise import uniforms
+from rlinf_torch.offloading import DeviceMemory, MappedMemory, PinnedMemory, give_back
 from rlinf_torch.sampling import sample
 from rlinf_torch.slots import Running, SlotTable, running
 from rlinf_torch.turns import FairLock
+
+T = TypeVar("T")
 
 PREFILL_TOKENS = 8192
 """Tokens, padding included, that are read at once; bounds the memory of a prefill."""
 ROUND = 16
 """Lengths are rounded up to a multiple of this."""
+INVARIANT_ROUND = 64
+"""The same where the last bit counts: for short lengths, kernels differ in the order of their sums."""
 
 
 class TorchEngine:
@@ -38,7 +45,9 @@ class TorchEngine:
 
     def __init__(self, config: TorchEngineConfig, model: Path, device: str, max_sequence: int) -> None:
         self.version, self.capacity = 0, config.slots
-        self._device, self._max_sequence = torch.device(device), max_sequence
+        self._device, self._max_sequence, self._offload = torch.device(device), max_sequence, config.offload
+        self._is_away = False
+        """Whether the weights are not on the device."""
         with torch.inference_mode():
             self._decoder = open_decoder(model, self._device, getattr(torch, config.dtype), max_sequence)
         self._held = HeldWeights(self._decoder)
@@ -48,10 +57,11 @@ class TorchEngine:
                              "rollout.max_new_tokens")
         self._lock, self._changed, self._paused = FairLock(), threading.Event(), False
         self._slots, self._room = SlotTable(config.slots), (0, 0)
+        self._invariant = config.batch_invariant
         self._waiting: deque[Running] = deque()
         self._ended: list[Completion] = []
         self._ids: set[str] = set()
-        self._counts = {"tokens": 0, "steps": 0, "prefill_tokens": 0, "slot_steps": 0}
+        self._counts = {"tokens": 0, "steps": 0, "prefill_tokens": 0, "slot_steps": 0, "shared_bytes": 0}
 
     def submit(self, requests: Sequence[Request]) -> None:
         new: set[str] = set()
@@ -107,11 +117,51 @@ class TorchEngine:
         self._changed.set()
 
     @torch.inference_mode()
-    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None) -> None:
+    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None,
+                       recompute: bool = False) -> None:
         adopt = self._held.stage(tensors, adapter)
         with self._lock:
             adopt()
+            self.version, self._counts["shared_bytes"] = version, 0
+            if recompute:
+                self._read_again()
+
+    @torch.inference_mode()
+    def release_memory(self) -> int:
+        with self._lock:
+            if self._ids:
+                raise ValueError(f"{len(self._ids)} requests are pending: memory is released once all have been collected")
+            choice = _choice(self._offload, self._device)
+            if choice == "keep" or self._is_away:
+                return 0
+            freed, self._room = self._decoder.free(), (0, 0)
+            # weights that a trainer trains in place are its own while it has the device
+            if choice == "weights" and not self._counts["shared_bytes"]:
+                freed += self._held.move(PinnedMemory() if self._device.type == "cuda" else MappedMemory())
+                self._is_away = True
+            give_back(self._device)
+        return freed
+
+    @torch.inference_mode()
+    def resume_memory(self) -> int:
+        with self._lock:
+            if not self._is_away:
+                return 0
+            self._is_away = False
+            return self._held.move(DeviceMemory(self._device))
+
+    def weights_in_place(self) -> Mapping[str, Tensor]:
+        """See `SharingEngine`."""
+        return {} if self._is_away else self._held.in_place()
+
+    @torch.inference_mode()
+    def update_in_place(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> int:
+        """See `SharingEngine`."""
+        with self._lock:
+            shared = self._held.overwrite(tensors)
+            self._counts["shared_bytes"] = shared
             self.version = version
+        return shared
 
     def weights_checksum(self) -> str:
         return weights_checksum(self._held.named())
@@ -120,7 +170,7 @@ class TorchEngine:
         counts = self._counts
         used = counts["slot_steps"] / (counts["steps"] * self.capacity) if counts["steps"] else 0.0
         return {"tokens": counts["tokens"], "steps": counts["steps"], "prefill_tokens": counts["prefill_tokens"],
-                "slots_used": used}
+                "slots_used": used, "shared_bytes": counts["shared_bytes"]}
 
     def close(self) -> None:
         """Drop all requests and the key-value cache."""
@@ -159,14 +209,17 @@ class TorchEngine:
         count = min(len(self._waiting), self.capacity - len(self._slots))
         runs = [self._waiting.popleft() for _ in range(count)]
         self._reserve(len(self._slots) + count, max(len(run.request.prompt_ids) for run in runs))
-        read = {run.prompt: slot for slot, run in enumerate(self._slots.runs) if run.prefilled == self.version}
+        read = {run.prompt: slot for slot, run in enumerate(self._slots.runs)
+                if run.prefilled == self.version and not self._invariant}
         groups: dict[bytes, list[Running]] = {}
         for run in runs:
             if run.prompt in read:
                 self._join(run, read[run.prompt])
             else:
                 groups.setdefault(run.prompt, []).append(run)
-        for batch in _batches(sorted(groups.values(), key=lambda group: len(group[0].prompt))):
+        ordered = sorted(groups.values(), key=lambda group: len(group[0].prompt))
+        lengths = [PREFILL_TOKENS if self._invariant else len(group[0].request.prompt_ids) for group in ordered]
+        for batch in _batches(ordered, lengths):
             self._prefill(batch)
 
     def _join(self, run: Running, source: int) -> None:
@@ -185,10 +238,7 @@ class TorchEngine:
             followers += slots[1:]
             sources += slots[:1] * (len(slots) - 1)
             rows += [number] * len(slots)
-        lengths = np.array([len(prompt) for prompt in prompts])
-        tokens = np.zeros((len(prompts), lengths.max()), np.int64)
-        for number, prompt in enumerate(prompts):
-            tokens[number, : len(prompt)] = prompt
+        tokens, lengths = _padded(prompts)
         logits = self._decoder.prefill(self._tensor(tokens), self._tensor(lengths), self._tensor(np.array(leaders)))
         if followers:
             self._decoder.copy(sources, followers, int(lengths.max()))
@@ -198,15 +248,36 @@ class TorchEngine:
             run.prefilled = self.version
         self._draw(logits, first)
 
+    def _read_again(self) -> None:
+        """Compute anew, under the weights that are there now, the keys and values of all that running requests have read."""
+        table = self._slots
+        slots = np.argsort(table.position[: len(table)], kind="stable").tolist()
+        for batch in _batches(slots, table.position[slots].tolist()):
+            tokens, lengths = _padded([table.text(slot) for slot in batch])
+            # nobody asks for logits: those of one and the same position are the cheapest
+            last = np.full(len(batch), lengths.max())
+            self._decoder.prefill(self._tensor(tokens), self._tensor(last), self._tensor(np.array(batch)))
+            self._counts["prefill_tokens"] += int(lengths.sum())
+        for run in table.runs:
+            run.prefilled = self.version
+
     def _decode(self) -> None:
         table, n = self._slots, len(self._slots)
-        length = int(table.position[:n].max()) + 1
-        self._reserve(n, length)
-        logits = self._decoder.decode(self._tensor(table.token[:n]), self._tensor(table.position[:n]), _rounded(length))
+        rows, span = self._extent(n, int(table.position[:n].max()) + 1)
+        self._reserve(rows, span)
+        logits = self._decoder.decode(self._tensor(table.token[:rows]), self._tensor(table.position[:rows]), span)[:n]
         table.position[:n] += 1
         self._counts["steps"] += 1
         self._counts["slot_steps"] += n
         self._draw(logits, 0)
+
+    def _extent(self, slots: int, length: int) -> tuple[int, int]:
+        """Rows and positions that a decode step computes for so many slots of at most so many positions."""
+        if not self._invariant:
+            return slots, _rounded(length)
+        # arithmetic of one shape treats all its rows alike; what positions beyond the length add to a sum is 0
+        self._slots.position[slots:] = 0
+        return self.capacity, min(_rounded(length, INVARIANT_ROUND), _rounded(self._max_sequence))
 
     def _draw(self, logits: Tensor, first: int) -> None:
         """Draw the next token of the slots `first` .. n-1 and end what has ended."""
@@ -241,21 +312,37 @@ class TorchEngine:
         return torch.from_numpy(array).to(self._device)
 
 
+def _choice(offload: str, device: torch.device) -> str:
+    """`keep`, `cache` or `weights`."""
+    if offload == "auto":
+        return "weights" if device.type == "cuda" else "keep"
+    return offload
+
+
 def _grown(have: int, need: int, most: int) -> int:
     return have if need <= have else min(most, max(need, 2 * have, 4 * ROUND))
 
 
-def _rounded(length: int) -> int:
-    return -(-length // ROUND) * ROUND
+def _rounded(length: int, step: int = ROUND) -> int:
+    return -(-length // step) * step
 
 
-def _batches(groups: Sequence[list[Running]]) -> Iterator[list[list[Running]]]:
-    """Groups, shortest prompt first, in batches of at most PREFILL_TOKENS padded tokens (one group at least)."""
-    batch: list[list[Running]] = []
-    for group in groups:
-        if batch and (len(batch) + 1) * len(group[0].request.prompt_ids) > PREFILL_TOKENS:
+def _padded(texts: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Tokens [B, S], zeros at the end of the shorter ones, and lengths [B]."""
+    lengths = np.array([len(text) for text in texts])
+    tokens = np.zeros((len(texts), lengths.max()), np.int64)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text)] = text
+    return tokens, lengths
+
+
+def _batches(items: Sequence[T], lengths: Sequence[int]) -> Iterator[list[T]]:
+    """Items, shortest first, in batches of at most PREFILL_TOKENS padded tokens (one item at least)."""
+    batch: list[T] = []
+    for item, length in zip(items, lengths, strict=True):
+        if batch and (len(batch) + 1) * length > PREFILL_TOKENS:
             yield batch
             batch = []
-        batch.append(group)
+        batch.append(item)
     if batch:
         yield batch

@@ -8,12 +8,13 @@ are permuted alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
 
 from rlinf_torch.architecture import Architecture
+from rlinf_torch.offloading import Memory
 from rlinf_torch.places import Place
 
 
@@ -47,11 +48,18 @@ class FusedWeights:
     layers: list[FusedLayer]
     places: dict[str, Place] = field(default_factory=dict)
 
+    def tensors(self) -> list[Tensor]:
+        """All of them, each once, in an order that the architecture decides."""
+        outer = [self.embedding, self.norm] if self.head is self.embedding else [self.embedding, self.norm, self.head]
+        inner = (getattr(layer, f.name) for layer in self.layers for f in fields(layer))
+        return outer + [tensor for tensor in inner if tensor is not None]
 
-def allocate(a: Architecture, dtype: torch.dtype, device: torch.device) -> FusedWeights:
-    """Room for the weights of an architecture."""
+
+@torch.inference_mode(False)
+def allocate(a: Architecture, dtype: torch.dtype, memory: Memory) -> FusedWeights:
+    """Room for the weights of an architecture, where a trainer can keep its parameters too."""
     def empty(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
+        return memory.empty(shape, dtype)
 
     embedding = empty(a.vocabulary, a.hidden)
     head = embedding if a.tied else empty(a.vocabulary, a.hidden)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rlinf_cli.api import Adapter, adapted
 from rlinf_torch.decoder import Decoder
-from rlinf_torch.places import Place, fill, named
+from rlinf_torch.offloading import Memory
+from rlinf_torch.places import Place, fill, named, overwrite
 
 
 class HeldWeights:
@@ -30,6 +31,27 @@ class HeldWeights:
     def stage(self, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None) -> Callable[[], None]:
         """What adopts the new weights. Raises ValueError naming what does not fit."""
         return self._stage_whole(tensors) if adapter is None else self._stage_adapter(tensors, adapter)
+
+    def in_place(self) -> Mapping[str, Tensor]:
+        """The memory of those weights that lie as Hugging Face has them."""
+        return {name: place.view for name, place in self._decoder.places().items() if place.is_plain()}
+
+    def overwrite(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
+        """Write new weights over the old ones, but for those that are in their memory already; the bytes of these. Raises
+        ValueError naming what does not fit, with all as it was."""
+        there = overwrite(self._decoder.places(), tensors)
+        self._as_built, self._before, self._factors = False, {}, {}
+        return there
+
+    def move(self, memory: Memory) -> int:
+        """Have everything there from now on; its bytes."""
+        before, moved = self._before, self._decoder.move(memory)
+        self._before = {name: memory.empty(tensor.shape, tensor.dtype).copy_(tensor) for name, tensor in before.items()}
+        self._factors = {name: Place(place.shape, memory.empty(place.shape, place.view.dtype).copy_(place.view))
+                         for name, place in self._factors.items()}
+        memory.settle()
+        factors = sum(place.view.nbytes for place in self._factors.values())
+        return moved + factors + sum(tensor.nbytes for tensor in before.values())
 
     def named(self) -> Iterator[tuple[str, Tensor]]:
         """What was set last, as it is held: the factors of an adapter, or all weights."""

@@ -75,8 +75,3 @@ class Optimiser:
             moments = {moment: state[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS}
             self._adam.state[parameter] = {"step": torch.tensor(float(steps), device=parameter.device), **moments}
         self.steps = steps
-
-    def to(self, device: torch.device) -> None:
-        """Move the moments; the parameters are the model's to move."""
-        for state in self._adam.state.values():
-            state.update({name: tensor.to(device) for name, tensor in state.items()})

@@ -24,6 +24,14 @@ class Place:
     def read(self) -> Tensor:
         return self.view.reshape(self.shape)
 
+    def is_plain(self) -> bool:
+        """Whether the weight lies there as in its Hugging Face layout."""
+        return tuple(self.view.shape) == self.shape and self.view.is_contiguous()
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor is this place's own memory."""
+        return self.is_plain() and tensor.is_contiguous() and tensor.data_ptr() == self.view.data_ptr()
+
 
 def named(places: Mapping[str, Place]) -> Iterator[tuple[str, Tensor]]:
     """Every weight under its Hugging Face name; without a copy where the layouts agree."""
@@ -32,6 +40,21 @@ def named(places: Mapping[str, Place]) -> Iterator[tuple[str, Tensor]]:
 
 def fill(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Write each tensor to its place. Raises ValueError naming what is missing, left over or of the wrong shape."""
+    for place, tensor in _matched(places, tensors):
+        place.write(tensor)
+
+
+def overwrite(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]) -> int:
+    """As `fill`, but nothing is written unless all fit, and a place's own memory is not copied; the bytes of the latter."""
+    pairs = list(_matched(places, tensors))
+    for place, tensor in pairs:
+        if not place.holds(tensor):
+            place.write(tensor)
+    return sum(tensor.nbytes for place, tensor in pairs if place.holds(tensor))
+
+
+def _matched(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[Place, Tensor]]:
+    """Each tensor with its place; at the end, raises ValueError if some did not fit."""
     missing, left_over, wrong = dict(places), [], []
     for name, tensor in tensors:
         place = missing.pop(name, None)
@@ -40,7 +63,7 @@ def fill(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]) -> 
         elif tuple(tensor.shape) != place.shape:
             wrong.append(f"{name} {tuple(tensor.shape)} instead of {place.shape}")
         else:
-            place.write(tensor)
+            yield place, tensor
     kinds = {"missing": list(missing), "left over": left_over, "wrong shape": wrong}
     problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
     if problems:

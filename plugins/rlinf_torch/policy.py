@@ -109,11 +109,33 @@ class WholePolicy:
 
 def named_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
     """The model's tensors by name, detached, each once: of tied ones the first name."""
+    return ((name, tensor.detach()) for name, tensor in _own_tensors(model))
+
+
+def keep_tensors_in(model: Any, room: Mapping[str, Tensor]) -> list[Tensor]:
+    """Have the model's tensors in the memory of their name from now on, where shape, type and device agree; those that
+    are."""
+    kept = []
+    for name, tensor in _own_tensors(model):
+        place = room.get(name)
+        if place is not None and _agree(place, tensor):
+            if place.data_ptr() != tensor.data_ptr():
+                tensor.data = place.copy_(tensor.detach())
+            kept.append(tensor)
+    return kept
+
+
+def _agree(place: Tensor, tensor: Tensor) -> bool:
+    alike = (place.shape, place.dtype, place.device) == (tensor.shape, tensor.dtype, tensor.device)
+    return alike and not place.is_inference()  # or no gradient can be computed of it
+
+
+def _own_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
-            yield name, tensor.detach()
+            yield name, tensor
 
 
 def round_frozen(model: Any, dtype: torch.dtype) -> None:

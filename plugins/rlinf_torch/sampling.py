@@ -31,7 +31,10 @@ def sample(logits: Tensor, knobs: Knobs, uniforms: Tensor) -> tuple[Tensor, Tens
     """
     logprobs = torch.log_softmax(logits.float() / knobs.temperature, -1)
     if knobs.top_k is not None:
-        logprobs = torch.log_softmax(logprobs.masked_fill(~_kept(logprobs, knobs), -torch.inf), -1)
+        kept = _kept(logprobs, knobs)
+        # a row that keeps all stays as it is: normalising once more would change its last bit
+        logprobs = torch.where(kept.all(-1, keepdim=True), logprobs,
+                               torch.log_softmax(logprobs.masked_fill(~kept, -torch.inf), -1))
     tokens = _invert(logprobs, uniforms)
     if knobs.greedy is not None:
         tokens = torch.where(knobs.greedy, logits.argmax(-1), tokens)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rlinf_cli.api import Completion, Finish, Request
 from rlinf_torch.noise import request_key
@@ -83,6 +84,11 @@ class SlotTable:
         self._min_p[slot] = 0 if greedy else sampling.min_p
         self._knobs.clear()
         return slot
+
+    def text(self, slot: int) -> NDArray[np.int32]:
+        """What a slot's keys and values are of: prompt and response, up to the token that is read next."""
+        run = self.runs[slot]
+        return np.concatenate([run.request.prompt_ids, run.tokens]).astype(np.int32)[: self.position[slot]]
 
     def remove(self, slots: Sequence[int]) -> tuple[list[int], list[int]]:
         """Free slots and keep the rest dense: which slots (first list) have moved to which (second)."""

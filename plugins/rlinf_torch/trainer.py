@@ -21,8 +21,9 @@ from rlinf_torch.activations import arrange
 from rlinf_torch.distributed import RankGroup
 from rlinf_torch.logprobs import TokenScorer
 from rlinf_torch.microbatch import Rows, loss_inputs, micro_batch, plan
+from rlinf_torch.offloading import DeviceMemory, give_back, move, resting_place
 from rlinf_torch.optimiser import Optimiser
-from rlinf_torch.policy import open_policy
+from rlinf_torch.policy import keep_tensors_in, open_policy
 from rlinf_torch.trainer_config import TorchTrainerConfig
 
 
@@ -51,6 +52,11 @@ class TorchTrainer:
         self._policy.model.to(self._device)
         self._scorer = TokenScorer(self._policy.model, keeping=arrange(self._policy.model, config.activations))
         self._optimiser = Optimiser(self._policy.trained, config, total_steps) if total_steps else None
+        self._tallies: list[Tally] = []
+        """Of the micro-batches whose gradients are there."""
+        self._is_away = False
+        self._kept: set[int] = set()
+        """Identities of parameters that an engine in this process has in its memory."""
         self._group.require_equal(self._policy.checksum())
 
     def log_probs(self, samples: Sequence[Sample], temperature: float) -> list[NDArray[np.float32]]:
@@ -64,22 +70,45 @@ class TorchTrainer:
 
     def train_step(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
                    needs_entropy: bool = False) -> dict[str, float]:
+        self.accumulate(items, loss, temperature, needs_entropy)
+        return self.finish(1.0)
+
+    def accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
+                   needs_entropy: bool = False) -> None:
+        self._require_optimiser()
+        items = [item for item in items if item.sample.mask.any()]
+        try:
+            tallies = [self._backward([[items[i] for i in row] for row in rows], loss, temperature, needs_entropy)
+                       for rows in self._plan([item.sample for item in items])]
+        except BaseException:
+            self.discard()
+            raise
+        # read at the end only: reading makes the host wait for the device
+        self._tallies += [read(tally) for tally in tallies]
+
+    def finish(self, scale: float) -> dict[str, float]:
         optimiser = self._require_optimiser()
-        tally = merge(self._group.gather(self._accumulate(items, loss, temperature, needs_entropy)))
+        own, self._tallies = merge(self._tallies), []
+        tally = merge(self._group.gather(own))
         if not tally.tokens:
             raise ValueError("an optimiser step needs at least one trained token")
-        self._group.sum(self._gradients())
+        loss = scale * tally.metrics["actor/loss"]
+        self._group.sum(self._gradients(scale))
         norm = optimiser.gradient_norm()
-        self._require_finite(tally.metrics["actor/loss"], norm.item())
+        self._require_finite(loss, norm.item())
         return {
             **{name: value / (tally.weights or 1.0) for name, value in tally.metrics.items()},
-            "actor/loss": tally.metrics["actor/loss"],
+            "actor/loss": loss,
             "actor/entropy": tally.entropy / tally.tokens,
             "actor/logp_diff_mean": tally.logp_diff / tally.tokens,
             "actor/logp_diff_max": tally.logp_diff_max,
             "actor/grad_norm": norm.item(),
             "actor/lr": optimiser.step(norm),
         }
+
+    def discard(self) -> None:
+        self._tallies = []
+        self._require_optimiser().skip()
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         return self._policy.named_weights()
@@ -90,20 +119,33 @@ class TorchTrainer:
     def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
         return self._policy.adapter_weights()
 
-    def onload(self) -> None:
-        self._place(self._device)
+    def keep_weights_in(self, room: Mapping[str, Tensor]) -> int:
+        """See `SharingTrainer`."""
+        kept = keep_tensors_in(self._policy.model, room)
+        self._kept = set(map(id, kept))
+        return sum(tensor.nbytes for tensor in kept)
 
-    def offload(self) -> None:
-        """Frees the device's memory. On a CPU the weights are already where they would go, and nothing moves."""
-        self._place(torch.device("cpu"))
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+    def onload(self) -> int:
+        if not self._is_away:
+            return 0
+        self._is_away = False
+        return move(self._tensors(), DeviceMemory(self._device))
+
+    def offload(self) -> int:
+        memory = resting_place(self._config.offload, self._device)
+        if memory is None or self._is_away:
+            return 0
+        self._is_away = True
+        moved = move(self._tensors(), memory)
+        give_back(self._device)
+        return moved
 
     def save(self, directory: Path) -> None:
         if self._rank == 0:
             checkpoint.save(directory, self._policy, self._require_optimiser())
 
     def load(self, directory: Path) -> None:
+        self.discard()
         checkpoint.load(directory, self._policy, self._require_optimiser())
         self._group.require_equal(self._policy.checksum())
 
@@ -116,15 +158,6 @@ class TorchTrainer:
         with self._arithmetic():
             logprobs, _ = self._scorer.score(micro_batch(rows, masks, self._device), temperature)
         return np.split(logprobs.cpu().numpy(), np.cumsum([len(mask) for mask in masks])[:-1])
-
-    def _accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
-                    needs_entropy: bool) -> Tally:
-        """Leaves the gradients of this rank's items in the parameters."""
-        items = [item for item in items if item.sample.mask.any()]
-        tallies = [self._backward([[items[i] for i in row] for row in rows], loss, temperature, needs_entropy)
-                   for rows in self._plan([item.sample for item in items])]
-        # read at the end only: reading makes the host wait for the device
-        return merge([read(tally) for tally in tallies])
 
     def _backward(self, rows: Sequence[Sequence[TrainItem]], loss: LossFunction, temperature: float,
                   needs_entropy: bool) -> dict[str, Tensor]:
@@ -140,12 +173,25 @@ class TorchTrainer:
         return {"tokens": torch.tensor(len(diff)), "entropy": entropy.detach().sum(), "logp_diff": diff.sum(),
                 "logp_diff_max": diff.max(), "weights": inputs.weights.sum(), "actor/loss": value.detach(), **metrics}
 
-    def _gradients(self) -> list[Tensor]:
+    def _gradients(self, scale: float) -> list[Tensor]:
         """Of all trained parameters: one that took no part here may have on another rank."""
         for parameter in self._policy.trained.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        return [parameter.grad for parameter in self._policy.trained.values() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self._policy.trained.values() if parameter.grad is not None]
+        if scale != 1.0:
+            torch._foreach_mul_(gradients, scale)
+        return gradients
+
+    def _tensors(self) -> Iterator[Tensor]:
+        """All that `offload` moves."""
+        for parameter in self._policy.model.parameters():
+            if id(parameter) not in self._kept:
+                yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
+        if self._optimiser is not None:
+            yield from self._optimiser.state().values()
 
     def _require_finite(self, loss: float, norm: float) -> None:
         for name, value in ("loss", loss), ("norm of the gradient", norm):
@@ -162,11 +208,6 @@ class TorchTrainer:
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16")
-
-    def _place(self, device: torch.device) -> None:
-        self._policy.model.to(device)
-        if self._optimiser is not None:
-            self._optimiser.to(device)
 
 
 def read(row: Mapping[str, Tensor]) -> Tally:

@@ -30,6 +30,9 @@ class TorchTrainerConfig:
     activations: str = key("keep", choices=("keep", "recompute", "offload"))
     """What the backward pass needs of the decoder layers: kept; recomputed from the input of each layer (less memory, a
     third slower); or that with the inputs in host memory (a GPU then holds one layer's)."""
+    offload: str = key("auto", choices=("auto", "keep", "file"))
+    """What becomes of weights and optimiser state while other roles have the device: they stay (`keep`), or wait in a file
+    in the directory for temporary files (`file`); `auto`: a GPU's wait in host memory, on a CPU they stay."""
     train_layers: int = key(0, ge=0)
     """Train the last N decoder layers only, everything else stays as it is; 0 trains everything."""
     lora_rank: int = key(0, ge=0)

@@ -89,9 +89,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         for layer in self.layers:
             layer.grow()
 
-    def free(self) -> None:
+    def free(self) -> int:
+        freed: int = sum(store.data.nbytes for layer in self.layers for store in layer.stores)
         for layer in self.layers:
             layer.stores = []
+        return freed
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         for layer in self.layers:

@@ -76,6 +76,9 @@ class Algorithm:
     """Whether it learns from responses in the data: nothing is generated, and there are no rewards."""
     rounds: int = 1
     """Times that a step may generate to fill itself with prompts whose samples take part (`takes_part`); 1: once."""
+    per_group: bool = False
+    """Whether `takes_part` and `advantages` look at the samples of one prompt only, so that a prompt can be trained before
+    all others of the step are there. The metrics of `advantages` are always of the whole step."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -82,13 +82,18 @@ class Trainer(Protocol):
     def accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
                    needs_entropy: bool = False) -> None:
         """Add the gradient of some of an optimiser step's items to what is there; this rank's alone, others may have been
-        given more or less often. `train_step` is `accumulate` of all items and `finish(1.0)`."""
+        given more or less often. `train_step` is `accumulate` of all items and `finish(1.0)`. What the loss raises is
+        raised, and then what has been accumulated is forgotten."""
         ...
 
     def finish(self, scale: float) -> dict[str, float]:
         """End the optimiser step that `accumulate` has begun: the gradients, and the losses that are reported, are
         multiplied by `scale`, summed over ranks, and the rest is as in `train_step`, which says what it returns and
         raises. `scale` serves items that were accumulated before it was known how many there would be."""
+        ...
+
+    def discard(self) -> None:
+        """Forget what has been accumulated: the step has been given up. Weights and optimiser stay as they are."""
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:

@@ -21,18 +21,31 @@ def token_weights(masks: Sequence[BoolArray], mode: str, max_tokens: int) -> lis
     without a trained token does not count. The shares are set before the step is split, so the loss does not depend on
     the split.
     """
+    total = share_count(masks, mode)
+    return [_weights(mask, mode, max_tokens, total) for mask in masks]
+
+
+def token_shares(masks: Sequence[BoolArray], mode: str, max_tokens: int) -> list[FloatArray]:
+    """`token_weights` of a step that is not complete yet, times what they will be divided by: the sum of `share_count`
+    over the parts of the step."""
+    return [_weights(mask, mode, max_tokens, 1) for mask in masks]
+
+
+def share_count(masks: Sequence[BoolArray], mode: str) -> int:
+    """What the mean of a step is over: its trained tokens, or its samples that have one."""
     lengths = [int(np.count_nonzero(mask)) for mask in masks]
-    divisors = _divisors(lengths, mode, max_tokens)
-    return [mask * np.float32(1 / max(1, divisor)) for mask, divisor in zip(masks, divisors, strict=True)]
+    return sum(lengths) if mode == "token-mean" else sum(length > 0 for length in lengths)
 
 
-def _divisors(lengths: Sequence[int], mode: str, max_tokens: int) -> list[int]:
-    """By what the token losses of each sample are divided."""
-    samples = sum(length > 0 for length in lengths)
-    if mode == "token-mean":
-        return [sum(lengths)] * len(lengths)
-    if mode == "sequence-mean":
-        return [samples * length for length in lengths]
-    if mode == "sequence-sum":
-        return [samples * max_tokens] * len(lengths)
-    raise ValueError(f"aggregation {mode!r} is none of {', '.join(MODES)}")
+def _weights(mask: BoolArray, mode: str, max_tokens: int, total: int) -> FloatArray:
+    divisor = total * _divisor(int(np.count_nonzero(mask)), mode, max_tokens)
+    weights: FloatArray = mask * np.float32(1 / max(1, divisor))
+    return weights
+
+
+def _divisor(length: int, mode: str, max_tokens: int) -> int:
+    """By what the sum over a sample's token losses is divided, besides by the count of what the mean is over."""
+    divisors = {"token-mean": 1, "sequence-mean": length, "sequence-sum": max_tokens}
+    if mode not in divisors:
+        raise ValueError(f"aggregation {mode!r} is none of {', '.join(MODES)}")
+    return divisors[mode]

@@ -27,14 +27,15 @@ def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-def partition(lengths: Sequence[int], ranks: int) -> list[list[int]]:
+def partition(lengths: Sequence[int], ranks: int, before: Sequence[int] = ()) -> list[list[int]]:
     """Deal samples to ranks so that each has about as many tokens: the longest first, to the rank with the fewest.
 
     Returns ascending indices a rank; a rank has none when there are fewer samples than ranks. The largest rank has at
-    most 4/3 of the tokens of the best possible split (Graham 1969).
+    most 4/3 of the tokens of the best possible split (Graham 1969). `before`: tokens that each rank has already.
     """
     shares: list[list[int]] = [[] for _ in range(ranks)]
-    loads = [(0, 0, rank) for rank in range(ranks)]
+    loads = [(tokens, 0, rank) for rank, tokens in enumerate(before or [0] * ranks)]
+    heapq.heapify(loads)
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         tokens, count, rank = loads[0]
         shares[rank].append(index)

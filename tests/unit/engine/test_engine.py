@@ -179,9 +179,10 @@ def test_a_request_of_exactly_max_sequence(engine, run):
 
 
 def test_statistics(engine, run, requests):
-    assert engine.stats() == {"tokens": 0, "steps": 0, "prefill_tokens": 0, "slots_used": 0.0}
+    assert engine.stats() == {"tokens": 0, "steps": 0, "prefill_tokens": 0, "slots_used": 0.0, "shared_bytes": 0}
     run(engine, [one("a", new=3), one("b", prompt=[8], new=5)])
-    assert engine.stats() == {"tokens": 8, "steps": 4, "prefill_tokens": 4, "slots_used": (2 + 2 + 1 + 1) / 16}
+    assert engine.stats() == {"tokens": 8, "steps": 4, "prefill_tokens": 4, "slots_used": (2 + 2 + 1 + 1) / 16,
+                              "shared_bytes": 0}
 
 
 def test_memory_grows_with_need(build, tiny, run, requests):

@@ -90,3 +90,42 @@ def test_samples_follow_the_models_distribution(build, tiny, run, reference):
     assert common.sum() > 5
     # at most 26 degrees of freedom: above 54 once in a thousand
     assert ((observed - expected)[common] ** 2 / expected[common]).sum() < 54
+
+
+def exactly(one, other):
+    assert one.keys() == other.keys()
+    for name, completion in one.items():
+        assert completion.token_ids.tolist() == other[name].token_ids.tolist(), name
+        assert completion.logprobs.tobytes() == other[name].logprobs.tobytes(), name
+
+
+FAMILIES = ["qwen2", "llama", "gpt_neox"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_batch_invariance_is_that_of_every_bit(family, make_model, build, run):
+    """Whatever the company, its order, and the slots that it leaves."""
+    directory, keys = make_model(family), {"slots": 16, "batch_invariant": True}
+    requests = batch()
+    alone = {}
+    engine = build(directory, **keys)
+    for start in range(0, len(requests), 8):
+        alone.update(run(engine, requests[start : start + 8]))
+    exactly(run(build(directory, **keys), requests), alone)
+    random.Random(3).shuffle(requests)
+    exactly(run(build(directory, **keys), requests), alone)
+    exactly(run(build(directory, **keys), requests[:5]), {request.id: alone[request.id] for request in requests[:5]})
+    longer = [Request(f"long{n}", np.array([4, 5, 6], np.int32), Sampling(90)) for n in range(3)]
+    found = run(build(directory, **keys), [*longer, *requests])
+    exactly({name: one for name, one in found.items() if name in alone}, alone)
+
+
+def test_batch_invariance_changes_nothing_else(expected, build, tiny, run, same):
+    same(run(build(tiny, slots=32, batch_invariant=True), batch()), expected)
+
+
+def test_room_for_all_slots_stays_within_the_longest_sequence(make_model, build, run):
+    """A length that is no multiple of what lengths are rounded to."""
+    engine = build(make_model("qwen2"), max_sequence=70, slots=4, batch_invariant=True)
+    found = run(engine, [Request(name, np.array([4, 5], np.int32), Sampling(new)) for name, new in (("a", 68), ("b", 2))])
+    assert [len(found[name].token_ids) for name in "ab"] == [68, 2]

@@ -5,6 +5,7 @@ import torch
 
 from rlinf_torch.architecture import Architecture
 from rlinf_torch.fused import allocate
+from rlinf_torch.offloading import DeviceMemory
 from rlinf_torch.places import Place, fill, named
 
 
@@ -16,7 +17,7 @@ def architecture():
 
 @pytest.fixture
 def places(architecture):
-    return allocate(architecture, torch.float32, torch.device("cpu")).places
+    return allocate(architecture, torch.float32, DeviceMemory(torch.device("cpu"))).places
 
 
 def random_weights(places):
@@ -39,7 +40,7 @@ def test_places_do_not_overlap(places):
 
 
 def test_rotating_pairs_lie_side_by_side(architecture):
-    weights = allocate(architecture, torch.float32, torch.device("cpu"))
+    weights = allocate(architecture, torch.float32, DeviceMemory(torch.device("cpu")))
     rows = torch.arange(24.0)[:, None].expand(24, 8)
     weights.places["model.layers.0.self_attn.q_proj.weight"].write(rows)
     assert weights.layers[0].qkv[:8, 0].tolist() == [0, 3, 1, 4, 2, 5, 6, 9]
@@ -48,7 +49,7 @@ def test_rotating_pairs_lie_side_by_side(architecture):
 def test_tied_embeddings_have_one_place(architecture):
     from dataclasses import replace
 
-    weights = allocate(replace(architecture, tied=True), torch.float32, torch.device("cpu"))
+    weights = allocate(replace(architecture, tied=True), torch.float32, DeviceMemory(torch.device("cpu")))
     assert "lm_head.weight" not in weights.places
     assert weights.head is weights.embedding
 

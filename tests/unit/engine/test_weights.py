@@ -122,3 +122,108 @@ def test_an_engine_in_bfloat16_takes_float32(make_model, build):
     engine.update_weights(1, stored(directory).items())
     rounded = {name: tensor.bfloat16() for name, tensor in stored(directory).items()}
     assert engine.weights_checksum() == weights_checksum(rounded.items())
+
+
+def under(directory, prompt, response, first):
+    """Log-probabilities of the response's tokens from `first` on, each from a fresh forward pass over all before it."""
+    model = load_causal_lm(directory, "float32")
+    tokens = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))
+    with torch.no_grad():
+        rows = [torch.log_softmax(model(input_ids=tokens[None, :end], use_cache=False).logits[0, -1].float(), -1)[tokens[end]]
+                for end in range(len(prompt) + first, len(tokens))]
+    return torch.stack(rows).numpy()
+
+
+def interrupted(engine, second, batch, steps=4, recompute=True):
+    """What becomes of the requests when weights of version 7 come after some decode steps."""
+    engine.submit(batch)
+    done = [one for _ in range(steps) for one in engine.collect(timeout=0)]
+    engine.update_weights(7, stored(second).items(), recompute=recompute)
+    while engine.pending():
+        done += engine.collect()
+    return {one.id: one for one in done}
+
+
+def mixed(count=7, new=16):
+    """Prompts of several lengths, one of them shared by a group."""
+    noise = np.random.default_rng(2)
+    prompts = [noise.integers(3, 61, 1 + 3 * number).astype(np.int32) for number in range(count)]
+    return [Request(f"{number}", prompts[number], Sampling(new)) for number in range(count)] + [
+        Request(f"twin-{number}", prompts[-1], Sampling(new)) for number in range(3)]
+
+
+def test_recomputed_a_response_goes_on_as_if_the_new_weights_had_read_it(pair, build):
+    """Scenario S6: interrupted at token k of n, everything has length n, and what comes later is of the new weights."""
+    batch = mixed()
+    done = interrupted(build(pair[0], slots=8), pair[1], batch)
+    for request in batch:
+        one = done[request.id]
+        versions = one.versions.tolist()
+        assert len(one.token_ids) == len(one.logprobs) == len(versions) == 16
+        assert versions == sorted(versions)
+        assert set(versions) <= {0, 7}
+        first = versions.index(7)
+        np.testing.assert_allclose(one.logprobs[first:], under(pair[1], request.prompt_ids, one.token_ids, first), atol=1e-5)
+        if first:
+            expected = under(pair[0], request.prompt_ids, one.token_ids[:first], 0)
+            np.testing.assert_allclose(one.logprobs[:first], expected, atol=1e-5)
+    assert {done[request.id].versions[0] for request in batch} == {0, 7}, "some must wait for a slot until after the update"
+
+
+def test_continued_a_response_keeps_what_the_old_weights_have_read(pair, build):
+    batch = mixed(1)
+    done = interrupted(build(pair[0], slots=8), pair[1], batch, recompute=False)
+    recomputed = interrupted(build(pair[0], slots=8), pair[1], batch)
+    for request in batch:
+        one, other = done[request.id], recomputed[request.id]
+        assert one.versions.tolist() == other.versions.tolist()
+        first = one.versions.tolist().index(7)
+        assert one.token_ids[:first].tolist() == other.token_ids[:first].tolist()
+        later = under(pair[1], request.prompt_ids, one.token_ids, first)
+        assert np.abs(one.logprobs[first:] - later).max() > 1e-3
+
+
+def test_recomputing_goes_in_bounded_pieces(make_model, build, monkeypatch):
+    from rlinf_torch import engine as module
+
+    first, second, batch = make_model("qwen2"), make_model("qwen2", seed=1), mixed()
+    expected = interrupted(build(first, slots=16), second, batch)
+    monkeypatch.setattr(module, "PREFILL_TOKENS", 20)
+    sizes = []
+    engine = build(first, slots=16)
+    prefill = engine._decoder.prefill
+    monkeypatch.setattr(engine._decoder, "prefill", lambda tokens, *rest: sizes.append(tokens.shape) or prefill(tokens, *rest))
+    done = interrupted(engine, second, batch)
+    assert all(rows * width <= 20 or rows == 1 for rows, width in sizes)
+    assert all(done[name].token_ids.tolist() == one.token_ids.tolist() for name, one in expected.items())
+
+
+def test_recomputing_with_nothing_under_way(pair, build, run):
+    engine = build(pair[0])
+    engine.update_weights(1, stored(pair[1]).items(), recompute=True)
+    assert (run(engine, [one()])["a"].versions == 1).all()
+
+
+def test_a_response_that_was_recomputed_and_aborted_keeps_its_lengths(pair, build):
+    engine = build(pair[0], slots=4)
+    engine.submit([one(new=40)])
+    for version in range(1, 4):
+        assert engine.collect(timeout=0) == []
+        engine.update_weights(version, stored(pair[version % 2]).items(), recompute=version % 2 == 1)
+    engine.abort()
+    (done,) = engine.collect()
+    assert done.finish == "abort"
+    assert len(done.token_ids) == len(done.logprobs) == len(done.versions) == 4
+    assert done.versions.tolist() == [0, 0, 1, 2]
+
+
+def test_after_recomputing_a_late_one_joins_its_group(pair, build, run):
+    """The prompt has been read under the new weights already: it is not read again."""
+    engine = build(pair[0], slots=2)
+    engine.submit([one("long", new=40), one("short", new=3), one("late", new=10)])
+    assert engine.collect(timeout=0) == []
+    engine.update_weights(1, stored(pair[1]).items(), recompute=True)
+    read = engine.stats()["prefill_tokens"]
+    done = run(engine)
+    assert engine.stats()["prefill_tokens"] == read
+    assert done["late"].token_ids.tolist() == run(build(pair[1]), [one("late", new=10)])["late"].token_ids.tolist()

@@ -19,6 +19,7 @@ from rlinf_cli.plugins.testing import (
 from rlinf_grpo import VARIANTS
 from rlinf_grpo.algorithm import GRPO
 from rlinf_grpo.config import GRPOConfig
+from rlinf_torch.engine_config import TorchEngineConfig
 from rlinf_torch.trainer_config import TorchTrainerConfig
 
 
@@ -47,12 +48,12 @@ def test_algorithms_with_everything_on(keys):
 
 
 def test_engine(plugins):
-    check_engine(plugins.get("engine", "torch"))
+    check_engine(plugins.get("engine", "torch"), TorchEngineConfig(offload="weights"))
 
 
 def test_trainer(plugins):
     small = TorchTrainerConfig(micro_batch_tokens=9)
-    check_trainer(plugins.get("trainer", "torch"), TorchTrainerConfig(lr=1e-4), [
+    check_trainer(plugins.get("trainer", "torch"), TorchTrainerConfig(lr=1e-4, offload="file"), [
         replace(small, lr=1e-4), TorchTrainerConfig(lr=1e-4, micro_batch_tokens=30, activations="recompute")])
 
 

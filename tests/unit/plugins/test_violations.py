@@ -1,8 +1,10 @@
 """What breaks a contract is found, and told in a sentence. Each case is a good implementation with one thing wrong."""
 
 import math
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -97,6 +99,14 @@ class Algorithms:
         def loss(self, inputs):
             return super().loss(inputs)[0], {"actor/logp": inputs.logprobs.detach().mean()}
 
+    class ComparesWithAll(GRPO):
+        def advantages(self, returns):
+            return (returns.rewards.double() - returns.rewards.double().mean()).float(), {}
+
+    class DropsTheWorst(GRPO):
+        def takes_part(self, returns):
+            return returns.rewards > returns.rewards.min()
+
     class VectorLoss(GRPO):
         def loss(self, inputs):
             return inputs.weights * inputs.logprobs, {}
@@ -131,6 +141,8 @@ ALGORITHMS = {
     "MetricsOfTensors": "the metrics of advantages() must be floats",
     "MetricWithoutGroup": "names a metric 'kl', which is not of the form group/name",
     "MetricIsAMean": "the metric actor/logp depends on how samples are split",
+    "ComparesWithAll": "per_group is set, but advantages() gives a group something else when it comes alone",
+    "DropsTheWorst": "per_group is set, but takes_part() gives a group something else when it comes alone",
     "VectorLoss": "the loss must be a scalar tensor; it is torch.float32 [21]",
     "NoGradient": "the loss has no gradient",
     "Aggregates": "aggregation is 'mean', which is none of token-mean",
@@ -192,7 +204,7 @@ class NoisyEngine(TorchEngine):
                 "seed": request.sampling.seed + NoisyEngine.asked})) for request in requests]
         super().submit(renamed)
 
-    def update_weights(self, version, tensors, adapter=None):
+    def update_weights(self, version, tensors, adapter=None, recompute=False):
         self.version = version
 
     def pause(self):
@@ -220,7 +232,7 @@ class StubbornEngine(TorchEngine):
     def collect(self, timeout=None):
         return [replace(one, versions=one.versions * 0) for one in super().collect(timeout)]
 
-    def update_weights(self, version, tensors, adapter=None):
+    def update_weights(self, version, tensors, adapter=None, recompute=False):
         super().update_weights(version, tensors, adapter and replace(adapter, scale=adapter.scale / 2))
 
 
@@ -240,7 +252,7 @@ class MixedUpEngine(TorchEngine):
     def abort(self, ids=None):
         super().abort()
 
-    def update_weights(self, version, tensors, adapter=None):
+    def update_weights(self, version, tensors, adapter=None, recompute=False):
         given = dict(tensors)
         own = {name: given.get(name, tensor) for name, tensor in self._held.named()}
         super().update_weights(version, own.items() if len(given) != len(own) else given.items(), adapter)
@@ -254,6 +266,55 @@ def test_engine_that_mixes_up():
     for sentence in ("abort() of one request changes the others", "update_weights() must raise ValueError for a missing tensor",
                      "logprobs must have one entry a token: 11 for 12 tokens"):
         assert sentence in found
+
+
+class ForgetfulEngine(TorchEngine):
+    """Goes on with what the old weights have read, loses its weights when it gives memory back, and every request whose
+    thread has gone."""
+
+    threads: ClassVar[dict[str, int]] = {}
+
+    def update_weights(self, version, tensors, adapter=None, recompute=False):
+        super().update_weights(version, tensors, adapter)
+
+    def release_memory(self):
+        super().release_memory()
+        for _, tensor in self._held.named():
+            tensor.zero_()
+
+    def resume_memory(self):
+        return 8
+
+    def submit(self, requests):
+        self.threads.update((request.id, threading.get_ident()) for request in requests)
+        super().submit(requests)
+
+    def collect(self, timeout=None):
+        return [one for one in super().collect(timeout) if self.threads[one.id] == threading.get_ident()]
+
+
+def test_engine_that_forgets():
+    found = violations(check_engine, ForgetfulEngine, TorchEngineConfig())
+    for sentence in ("after update_weights(recompute=True) tokens must be drawn as if the new weights had read all",
+                     "release_memory() must return the bytes, an int of 0 or more, not None",
+                     "requests that one thread submits must be collected"):
+        assert sentence in found
+
+
+class LossyEngine(TorchEngine):
+    def release_memory(self):
+        freed = super().release_memory()
+        for _, tensor in self._held.named():
+            tensor.zero_()
+        return freed
+
+    def resume_memory(self):
+        return super().resume_memory() + 8
+
+
+def test_engine_that_loses_its_weights():
+    found = violations(check_engine, LossyEngine, TorchEngineConfig())
+    assert "after release_memory() and resume_memory() it says something else" in found
 
 
 class FaultyTrainer(TorchTrainer):
@@ -283,6 +344,29 @@ def test_trainer():
     for sentence in ("differs from transformers by", "the loss must see each trained token once: ",
                      "actor/loss of an on-policy step is",
                      "named_weights() must have transformers' names", "save() wrote optimizer.pt",
+                     "offload() must give the bytes that it freed; it gave None"):
+        assert sentence in found
+
+
+class PiecemealTrainer(TorchTrainer):
+    """Knows no scale, never gives up, and loses its optimiser's state on the way."""
+
+    def finish(self, scale):
+        return super().finish(1.0)
+
+    def discard(self):
+        pass
+
+    def offload(self):
+        for tensor in self._require_optimiser().state().values():
+            tensor.zero_()
+        return 0
+
+
+def test_trainer_that_takes_items_in_pieces():
+    found = violations(check_trainer, PiecemealTrainer, TorchTrainerConfig(lr=1e-3))
+    for sentence in ("when items come in several calls of accumulate() and finish(scale)",
+                     "something of what discard(), or a loss that raised, should have made forgotten is left",
                      "offload() and onload() change what is trained after them"):
         assert sentence in found
 
@@ -617,7 +701,7 @@ def test_every_violation_is_told_once():
             raise UsageError("no advantages here")
 
     lines = violations(check_algorithm, Two, GRPOConfig()).splitlines()
-    assert len(lines) == len(set(lines)) == 2
+    assert len(lines) == len(set(lines)) == 3
     assert all("no advantages here" in line for line in lines)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf_cli.rl.aggregation import MODES, token_weights
+from rlinf_cli.rl.aggregation import MODES, share_count, token_shares, token_weights
 
 steady = settings(deadline=None, derandomize=True)
 
@@ -63,3 +63,21 @@ def test_means_sum_to_one(rows, mode):
 def test_sequence_mean_gives_each_sample_the_same(rows):
     sums = [float(weights.sum()) for weights in token_weights(rows, "sequence-mean", 12) if weights.any()]
     assert sums == pytest.approx([1 / len(sums)] * len(sums)) if sums else True
+
+
+@steady
+@given(masks, st.sampled_from(MODES), st.integers(0, 10))
+def test_shares_of_parts_are_the_weights_times_their_count(rows, mode, cut):
+    """However a step is cut: what is not known yet is one number."""
+    parts = [part for part in (rows[:cut], rows[cut:]) if part]
+    shares = [row for part in parts for row in token_shares(part, mode, 12)]
+    count = sum(share_count(part, mode) for part in parts)
+    for share, weights in zip(shares, token_weights(rows, mode, 12), strict=True):
+        assert share / max(1, count) == pytest.approx(weights, rel=1e-6)
+
+
+def test_what_a_mean_is_over():
+    rows = [np.array([True, False, True]), np.zeros(2, np.bool_), np.ones(1, np.bool_)]
+    assert [share_count(rows, mode) for mode in MODES] == [3, 2, 2]
+    assert [row.tolist() for row in token_shares(rows, "sequence-mean", 8)] == [[0.5, 0, 0.5], [0, 0], [1]]
+    assert [row.tolist() for row in token_shares(rows, "token-mean", 8)] == [[1, 0, 1], [0, 0], [1]]

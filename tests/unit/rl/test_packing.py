@@ -77,3 +77,13 @@ def test_partition_is_close_to_the_best(sizes):
 
 def test_equal_lengths_are_dealt_evenly():
     assert partition([4] * 6, 3) == [[0, 3], [1, 4], [2, 5]]
+
+
+@steady
+@given(st.lists(lengths, max_size=5), st.integers(1, 4))
+def test_parts_that_come_one_after_the_other_are_balanced_together(parts, ranks):
+    loads = [0] * ranks
+    for sizes in parts:
+        for rank, share in enumerate(partition(sizes, ranks, loads)):
+            loads[rank] += sum(sizes[i] for i in share)
+    assert max(loads) - min(loads) <= max((size for sizes in parts for size in sizes), default=0)

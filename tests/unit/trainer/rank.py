@@ -2,7 +2,8 @@
 
 JOBS is a pickle of (model directory, {key: value} of the trainer, [job, ...]);
 a job is a dict with `items` (one list a rank) and `poison` (the rank
-whose loss is NaN, or None), or with `load` (one directory a rank). Rank 0 leaves a checkpoint of each training job in
+whose loss is NaN, or None), with `pieces` (one list of lists of items a rank)
+and `scale`, or with `load` (one directory a rank). Rank 0 leaves a checkpoint of each training job in
 OUT; each rank its answers in OUT/RANK.json.
 """
 
@@ -34,6 +35,11 @@ def answer(trainer, job, rank, out, number):
 
 
 def train(trainer, job, rank):
+    if "pieces" in job:
+        for piece in job["pieces"][rank]:
+            trainer.accumulate(piece, GRPO(GRPOConfig()).loss, 1.0)
+        return trainer.finish(job["scale"])
+
     def loss(inputs):
         value, metrics = GRPO(GRPOConfig()).loss(inputs)
         return value * (float("nan") if job["poison"] == rank else 1.0), metrics

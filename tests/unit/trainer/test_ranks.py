@@ -5,6 +5,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from rlinf_cli.api import Ranks, weights_checksum
+from rlinf_cli.rl.aggregation import share_count, token_shares
 from rlinf_cli.rl.packing import partition
 from rlinf_torch.distributed import BUCKET_ELEMENTS, _buckets, _store
 
-EVEN, LOPSIDED, ONE_IDLE, SEQUENCE_MEAN, POISONED, NOTHING, OTHER_WEIGHTS = range(7)
+EVEN, LOPSIDED, ONE_IDLE, SEQUENCE_MEAN, POISONED, NOTHING, PIECES, PIECES_OF_ONE, OTHER_WEIGHTS = range(9)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,17 @@ def jobs(make_items, samples):
         return {"items": [[whole[i] for i in part] for part in parts], "poison": poison}
 
     return [split(items, shares), split(items, [[0], range(1, len(items))]), split(items, [range(len(items)), []]),
-            split(means, shares), split(items, shares, poison=1), split(items, [[], []])]
+            split(means, shares), split(items, shares, poison=1), split(items, [[], []]),
+            in_pieces(samples, items, [[[0, 1], [2, 3, 4]], [[5], [], [6, 7, 8, 9], [10]]]),
+            in_pieces(samples, items, [[[], [0, 4], range(5, 11), [1, 2, 3]], []])]
+
+
+def in_pieces(samples, items, places):
+    """Which items each rank is given, call by call."""
+    shares = token_shares([one.mask for one in samples], "token-mean", 16)
+    larger = [replace(item, weights=share) for item, share in zip(items, shares, strict=True)]
+    return {"pieces": [[[larger[i] for i in call] for call in calls] for calls in places],
+            "scale": 1 / share_count([one.mask for one in samples], "token-mean")}
 
 
 def answers_of(out, model, jobs, **keys):
@@ -40,7 +52,7 @@ def answers_of(out, model, jobs, **keys):
                               stderr=subprocess.PIPE, text=True) for rank in range(2)]
     try:
         for rank in ranks:
-            _, errors = rank.communicate(timeout=120)
+            _, errors = rank.communicate(timeout=300)
             assert rank.returncode == 0, errors
     finally:
         for rank in ranks:
@@ -67,6 +79,18 @@ def test_the_gradient_is_that_of_one_rank(answers, jobs, build, grpo, tmp_path, 
     assert first[job] == second[job]
     alone = build(max_grad_norm=1e9, micro_batch_tokens=60)
     metrics = alone.train_step([item for part in jobs[job]["items"] for item in part], grpo.loss, 1.0)
+    alone.save(tmp_path)
+    expected = gradient(tmp_path)
+    assert float((gradient(out / f"{job}") - expected).norm() / expected.norm()) < 1e-6
+    assert first[job]["metrics"] == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("job", [PIECES, PIECES_OF_ONE])
+def test_nor_does_it_depend_on_how_often_each_rank_is_called(answers, jobs, build, grpo, tmp_path, job):
+    (first, second), out = answers
+    assert first[job] == second[job]
+    alone = build(max_grad_norm=1e9, micro_batch_tokens=60)
+    metrics = alone.train_step([item for part in jobs[EVEN]["items"] for item in part], grpo.loss, 1.0)
     alone.save(tmp_path)
     expected = gradient(tmp_path)
     assert float((gradient(out / f"{job}") - expected).norm() / expected.norm()) < 1e-6

@@ -36,6 +36,7 @@ def check_algorithm(target: Any, config: Any = None) -> None:
             case.gives_advantages,
             case.learns_nothing_from_equal_rewards,
             case.has_no_gradient_without_advantages,
+            *((case.gives_each_group_the_same_alone,) if case.algorithm.per_group else ()),
         )
     )
     run_all(
@@ -100,6 +101,25 @@ class _Case:
                 not self._advantages(given)[0].any(),
                 "advantages must be exactly 0 where all rewards are equal: what is left "
                 "by rounding grows to the size of a reward when it is divided",
+            )
+
+    def gives_each_group_the_same_alone(self) -> None:
+        given = self._returns()
+        chosen, kept = self.algorithm.takes_part(given), self._chosen(given)
+        whole = _of_tokens(self._advantages(kept)[0], kept)
+        for group in range(GROUPS):
+            own = _only(given, given.groups == group)
+            require(
+                torch.equal(self.algorithm.takes_part(own), chosen[given.groups == group]),
+                "per_group is set, but takes_part() gives a group something else when it comes alone",
+            )
+            if not self.algorithm.takes_part(own).any():
+                continue
+            found = self._advantages(self._chosen(own))[0]
+            expected = whole[(kept.groups == group).repeat_interleave(kept.lengths)]
+            require(
+                torch.allclose(_of_tokens(found, self._chosen(own)), expected, atol=1e-6),
+                "per_group is set, but advantages() gives a group something else when it comes alone",
             )
 
     def gives_a_loss(self) -> None:
@@ -179,18 +199,7 @@ class _Case:
 
     def _chosen(self, given: Returns) -> Returns:
         """Of the samples that take part."""
-        chosen = self.algorithm.takes_part(given)
-        tokens = chosen.repeat_interleave(given.lengths)
-        reference = given.reference_logprobs
-        return replace(
-            given,
-            rewards=given.rewards[chosen],
-            groups=torch.unique(given.groups[chosen], return_inverse=True)[1],
-            lengths=given.lengths[chosen],
-            truncated=given.truncated[chosen],
-            logprobs=given.logprobs[tokens],
-            reference_logprobs=None if reference is None else reference[tokens],
-        )
+        return _only(given, self.algorithm.takes_part(given))
 
     def _advantages(self, given: Returns) -> tuple[Tensor, Any]:
         found = self.algorithm.advantages(given)
@@ -221,6 +230,26 @@ class _Case:
             sampled.clone() if self.algorithm.needs_reference else None,
             (1 + draw()).requires_grad_() if self.algorithm.needs_entropy else None,
         )
+
+
+def _only(given: Returns, chosen: Tensor) -> Returns:
+    """Of some of the samples."""
+    tokens = chosen.repeat_interleave(given.lengths)
+    reference = given.reference_logprobs
+    return replace(
+        given,
+        rewards=given.rewards[chosen],
+        groups=torch.unique(given.groups[chosen], return_inverse=True)[1],
+        lengths=given.lengths[chosen],
+        truncated=given.truncated[chosen],
+        logprobs=given.logprobs[tokens],
+        reference_logprobs=None if reference is None else reference[tokens],
+    )
+
+
+def _of_tokens(advantages: Tensor, given: Returns) -> Tensor:
+    """[N], where they may be [B]."""
+    return advantages if len(advantages) == int(given.lengths.sum()) else advantages.repeat_interleave(given.lengths)
 
 
 def _part(inputs: LossInputs, tokens: Tensor, samples: Sequence[int]) -> LossInputs:

@@ -19,6 +19,8 @@ from rlinf_cli.plugins.testing.material import make_model, make_samples
 from rlinf_cli.plugins.testing.reference import ReferenceModel
 
 STEPS, TEMPERATURE = 10, 0.8
+SCALE = 37
+"""What the weights of a step are divided by when it is complete, in the case of items that come in pieces."""
 METRICS = ("actor/loss", "actor/entropy", "actor/grad_norm", "actor/lr", "actor/logp_diff_mean", "actor/logp_diff_max")
 PICKLES = {".pt", ".pth", ".bin", ".pkl", ".ckpt"}
 
@@ -41,6 +43,8 @@ def check_trainer(
             case.reports_what_it_measured,
             case.lowers_the_loss,
             case.steps_alike_in_any_order_and_split,
+            case.steps_alike_when_items_come_in_pieces,
+            case.forgets_what_was_given_up,
             case.leaves_the_weights_alone_when_numbers_are_not_finite,
             case.names_its_weights_as_the_model_does,
             case.goes_on_exactly_from_what_it_saved,
@@ -160,6 +164,48 @@ class _Case:
             apart = max(float((base[name] - tensor).abs().max()) for name, tensor in other.items())
             require(apart <= 1e-5, f"the weights after two steps depend on {what}: they differ by {apart:.2g}")
 
+    def steps_alike_when_items_come_in_pieces(self) -> None:
+        """With weights that are not divided yet, as where a step is trained while it is being generated."""
+        whole, pieces = self._built(), self._built()
+        larger = [replace(item, weights=item.weights * np.float32(SCALE)) for item in self._items]
+        for _ in range(2):
+            expected = self._step(whole)
+            for piece in (larger[:1], [], larger[1:4], larger[4:]):
+                pieces.accumulate(piece, _loss, TEMPERATURE)
+            found = pieces.finish(1 / SCALE)
+            for name, value in expected.items():
+                require(
+                    abs(found.get(name, math.nan) - value) <= 10 * self._tolerance * max(1.0, abs(value)),
+                    f"{name} is {found.get(name)} when items come in several calls of accumulate() and finish(scale), "
+                    f"{value:.6g} with train_step(): loss and gradient are multiplied by `scale`, the other metrics are means",
+                )
+        weights, others = dict(_copies(whole)), dict(_copies(pieces))
+        apart = max(float((others[name] - tensor).abs().max()) for name, tensor in weights.items())
+        require(
+            apart <= 1e-5, f"several calls of accumulate() and finish(scale) give weights that differ by {apart:.2g} from "
+            "those of train_step()",
+        )
+
+    def forgets_what_was_given_up(self) -> None:
+        def failing(inputs: LossInputs) -> tuple[Tensor, Mapping[str, Tensor]]:
+            raise ArithmeticError("not today")
+
+        trainer, fresh = self._built(), self._built()
+        before = _checksum(trainer)
+        trainer.accumulate(self._items[:3], _loss, TEMPERATURE)
+        trainer.discard()
+        trainer.accumulate(self._items[:2], _loss, TEMPERATURE)
+        try:
+            trainer.accumulate(self._items, failing, TEMPERATURE)
+        except ArithmeticError:
+            require(_checksum(trainer) == before, "accumulate() and discard() must leave the weights alone")
+        else:
+            raise AssertionError("accumulate() must raise what the loss raises")
+        require(
+            self._step(trainer) == self._step(fresh) and _checksum(trainer) == _checksum(fresh),
+            "something of what discard(), or a loss that raised, should have made forgotten is left in the next step",
+        )
+
     def leaves_the_weights_alone_when_numbers_are_not_finite(self) -> None:
         trainer = self._built()
         before = _checksum(trainer)
@@ -235,8 +281,21 @@ class _Case:
         trainer, other = self._built(), self._built()
         self._step(trainer)
         self._step(other)
-        trainer.offload()
-        trainer.onload()
+        for piece in (self._items[:3], self._items[3:]):
+            for one in (trainer, other):
+                one.accumulate(piece, _loss, TEMPERATURE)
+            freed = trainer.offload()
+            require(isinstance(freed, int) and freed >= 0, f"offload() must give the bytes that it freed; it gave {freed!r}")
+            require(trainer.offload() == 0, "offload() must free nothing when all is away")
+            require(_checksum(trainer) == _checksum(other), "named_weights() must work after offload()")
+            trainer.save(self._empty(f"away{len(piece)}"))
+            moved = trainer.onload()
+            require(isinstance(moved, int) and moved >= 0, f"onload() must give the bytes that it moved; it gave {moved!r}")
+            require(trainer.onload() == 0, "onload() must move nothing when all is there")
+        require(
+            trainer.finish(1.0) == other.finish(1.0) and _checksum(trainer) == _checksum(other),
+            "offload() and onload() change what is trained after them",
+        )
         self._step(trainer)
         self._step(other)
         require(_checksum(trainer) == _checksum(other), "offload() and onload() change what is trained after them")

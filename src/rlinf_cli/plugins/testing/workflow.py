@@ -88,7 +88,7 @@ class RecordingStep:
         self.made += new
         return new
 
-    def feed(self, prompts: RecordingChannel) -> None:
+    def feed(self, prompts: RecordingChannel, answers: RecordingChannel | None = None) -> None:
         prompts.sources.append("step.feed()")
 
 

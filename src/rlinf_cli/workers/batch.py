@@ -54,8 +54,8 @@ def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ver
         weights = token_weights([samples[i].mask for i in chosen], algorithm.aggregation, longest)
         items = [TrainItem(samples[i], advantages[i], share, comparable=comparable)
                  for i, share in zip(chosen, weights, strict=True)]
-        for part, share in zip(parts, _shares(items, world), strict=True):
-            part.append([items[i] for i in share])
+        for part, share in zip(parts, shares(items, world), strict=True):
+            part.append(share)
     return Dealt(parts, metrics)
 
 
@@ -143,15 +143,15 @@ def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -
             yield sorted(chosen.tolist())
 
 
-def _shares(items: Sequence[TrainItem], world: int) -> list[list[int]]:
-    """Each rank's items, about as many tokens for each. Whole groups, which share their prompt, where there are enough of
-    them to balance."""
+def shares(items: Sequence[TrainItem], world: int, before: Sequence[int] = ()) -> list[list[TrainItem]]:
+    """Each rank's items, about as many tokens for each, with those that it had before. Whole groups, which share their
+    prompt, where there are enough of them to balance."""
     lengths = [len(item.sample) for item in items]
     members = _members([item.sample.group_id for item in items])
     if len(members) < GROUPS_A_RANK * world:
-        return partition(lengths, world)
+        return [[items[i] for i in share] for share in partition(lengths, world, before)]
     totals = [sum(lengths[i] for i in group) for group in members]
-    return [[i for group in share for i in members[group]] for share in partition(totals, world)]
+    return [[items[i] for group in share for i in members[group]] for share in partition(totals, world, before)]
 
 
 def _members(groups: Sequence[str]) -> list[list[int]]:

@@ -31,11 +31,16 @@ class ExamplesWorker(Worker):
         """Each row's example, in a group of its own. One with a response longer than `rollout.max_new_tokens`, the end
         token included, is left out and counted. Raises UsageError for a row without a response."""
         left_out = 0
-        for chunk in rows.chunks(CHUNK, at_least=1):
-            made = [self.example(prompt) for prompt in chunk]
-            fitting = [[example] for example in made if len(example.response_ids) <= self._longest]
-            left_out += len(made) - len(fitting)
-            examples.put_many(fitting, [len(example) for (example,) in fitting])
+        for leases in rows.leases(CHUNK, at_least=1):
+            too_long = []
+            for lease in leases:
+                example = self.example(lease.item)
+                if len(example.response_ids) <= self._longest:
+                    examples.put([example], weight=len(example), settles=[lease])
+                else:
+                    too_long.append(lease)
+            rows.settle(too_long)
+            left_out += len(too_long)
         return TrainResult({"rollout/left_out": float(left_out)})
 
     def example(self, prompt: Prompt) -> Sample:

@@ -47,8 +47,18 @@ class StepSamples:
     def metrics(self, version: int) -> dict[str, float]:
         """Metrics of all samples, whether or not they are trained. `version`: that of the policy to be trained."""
         if self._algorithm.supervised:
-            return length_metrics(self.all)
-        return step_metrics(self.all, version) | (self._dynamic() if self._algorithm.rounds > 1 else {})
+            return length_metrics(self.all) | self._accounts()
+        return step_metrics(self.all, version) | self._accounts() | (self._dynamic() if self._algorithm.rounds > 1 else {})
+
+    def _accounts(self) -> dict[str, float]:
+        """What became of every sample that came: it is trained, or dropped for a reason."""
+        samples, taking = self.all, self._taking_part()
+        rewarded = len(samples) if self._algorithm.supervised else len(trainable(samples))
+        chosen = first_groups(taking, self._rollout.prompts)
+        trained = sum(bool(sample.mask.any()) for sample in chosen)
+        dropped = {"no_reward": len(samples) - rewarded, "no_part": rewarded - len(taking), "surplus": len(taking) - len(chosen),
+                   "empty": len(chosen) - trained}
+        return {"actor/samples": float(trained)} | {f"actor/dropped/{reason}": float(n) for reason, n in dropped.items() if n}
 
     def _taking_part(self) -> list[Sample]:
         if self._algorithm.supervised:

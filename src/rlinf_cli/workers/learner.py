@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rlinf_cli.config.schema import RunConfig
@@ -30,7 +30,23 @@ class Learner:
         """
         if self._recomputes:
             part = self._with_old_logprobs(part)
-        rows = [self._train_step(items) for items in part]
+        return self._ended([self._train_step(items) for items in part])
+
+    def accumulate(self, items: Sequence[TrainItem]) -> None:
+        """Some items of a step of one optimiser step, weighted with `rl.aggregation.token_shares`."""
+        if self._recomputes:
+            (items,) = self._with_old_logprobs([list(items)])
+        self._trainer.accumulate(items, self._algorithm.loss, self._temperature, self._algorithm.needs_entropy)
+
+    def finish(self, count: int) -> dict[str, float]:
+        """End the step that was accumulated, whose shares are to be divided by `count`; as `train`."""
+        return self._ended([self._guarded(lambda: self._trainer.finish(1 / count))] if count else [])
+
+    def discard(self) -> None:
+        """Give up the step that was accumulated."""
+        self._trainer.discard()
+
+    def _ended(self, rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
         self.version += 1
         self.changed |= any(row["actor/grad_norm"] > 0 and row["actor/lr"] > 0 for row in rows)
         return merge(rows, self._comparable) if rows else {"actor/skipped": 1.0}
@@ -43,8 +59,12 @@ class Learner:
         return [[replace(item, old_logprobs=old[item.sample.id]) for item in items] for items in part]
 
     def _train_step(self, items: Sequence[TrainItem]) -> dict[str, float]:
+        return self._guarded(lambda: self._trainer.train_step(items, self._algorithm.loss, self._temperature,
+                                                              self._algorithm.needs_entropy))
+
+    def _guarded(self, step: Callable[[], dict[str, float]]) -> dict[str, float]:
         try:
-            return self._trainer.train_step(items, self._algorithm.loss, self._temperature, self._algorithm.needs_entropy)
+            return step()
         except FloatingPointError as error:
             raise RunError(f"training stopped in step {self.version + 1}: {error}") from error
 

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.trainer import Adapter, Trainer
 from rlinf_cli.flow.client import client
-from rlinf_cli.flow.weights import Publisher, deliver
+from rlinf_cli.flow.weights import Publisher
+from rlinf_cli.flow.weights_delivery import deliver
 from rlinf_cli.models.merge import base_checksum
 
 if TYPE_CHECKING:
-    from rlinf_cli.flow.group import Group
+    from rlinf_cli.flow.group import Group, Ranks
 
 
 class PolicyPublisher:
     """Publishes the policy of a trainer that was built from the directory `model`. One a run: on rank 0."""
 
     def __init__(self, config: RunConfig, trainer: Trainer, model: Path) -> None:
-        self._trainer, self._timeout = trainer, config.cluster.call_timeout_s
+        self._trainer, self._delta = trainer, config.cluster.weights_delta
+        self._timeout = config.cluster.call_timeout_s
         here = client()
+        self._node = here.node
         # an engine with a key `dtype` holds its weights so
         dtype = getattr(config.settings("engine"), "dtype", "")
         self._publisher = Publisher(Path(here.address.directory_on(here.node)), here.node, dtype)
@@ -28,9 +31,16 @@ class PolicyPublisher:
         self._base = base_checksum(model) if self._adapter is not None else ""
 
     def publish(self, version: int, changed: bool, rollout: Group) -> None:
-        """Bring the current weights to all engines of a group and check that they hold them; see `Publisher.publish`."""
+        """Bring the current weights to all engines of a group that live and check that they hold them; see
+        `Publisher.publish`."""
         named = self._trainer.named_weights() if self._adapter is None else self._trainer.adapter_weights()
-        self._publisher.publish(version, named, changed, deliver(rollout, self._timeout), self._adapter, self._base)
+        delta = self._delta and any(seat.node != self._node for seat in rollout.seats)
+        self._publisher.publish(version, named, changed, lambda manifest: deliver(rollout, manifest, self._timeout),
+                                self._adapter, self._base, delta)
+
+    def resend(self, targets: Group | Ranks) -> int:
+        """Bring what was published last to further engines; see `Publisher.resend`."""
+        return self._publisher.resend(lambda manifest: deliver(targets, manifest, self._timeout))
 
     def close(self) -> None:
         self._publisher.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.trainer import Ranks, Trainer
 from rlinf_cli.flow.ports import In, Out
-from rlinf_cli.flow.worker import Worker
+from rlinf_cli.flow.worker import Worker, on_device
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import plugins
 from rlinf_cli.rl.trajectory import SampleGroup
+from rlinf_cli.state.granularity import Granularity
+from rlinf_cli.workers.chunks import leased_chunks
 
 CHUNK = 16
 """Groups taken at once, where so many wait: enough to fill micro-batches, few enough to share with other ranks."""
@@ -17,17 +19,27 @@ CHUNK = 16
 class ReferenceWorker(Worker):
     """A trainer that never trains. Every rank holds the whole model and takes groups as they come."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, granularity: tuple[int, int] | None = None) -> None:
+        """`granularity`: fewest and most groups that are scored at once."""
+        self._granularity = Granularity(*(granularity or (1, CHUNK)), sharers=self.world)
         trainer = config.extension("trainer")
         assert trainer is not None
         self._temperature = config.rollout.temperature
         self._trainer: Trainer = trainer.load()(
             config.settings("trainer"), resolve_model(config.model.name, config.seed, plugins()), self.device, Ranks(), 0)
 
+    @on_device
     def score(self, samples: In[SampleGroup], scored: Out[SampleGroup]) -> None:
         """Fill in `Sample.reference_logprobs`, at the temperature that the samples were drawn with."""
-        for groups in samples.chunks(CHUNK, at_least=1):
-            chunk = [sample for group in groups for sample in group]
+        for leases in leased_chunks(samples, self._granularity):
+            chunk = [sample for lease in leases for sample in lease.item]
             for sample, logprobs in zip(chunk, self._trainer.log_probs(chunk, self._temperature), strict=True):
                 sample.reference_logprobs = logprobs
-            scored.put_many(groups, [sum(map(len, group)) for group in groups])
+            for lease in leases:
+                scored.put(lease.item, weight=sum(map(len, lease.item)), settles=[lease])
+
+    def onload(self) -> int:
+        return self._trainer.onload()
+
+    def offload(self) -> int:
+        return self._trainer.offload()

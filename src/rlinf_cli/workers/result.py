@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlinf_cli.rl.trajectory import Sample
+from rlinf_cli.workers.surplus import Surplus
 
 
 @dataclass
@@ -21,3 +22,5 @@ class TrainResult:
     """Samples of the step, trainable or not."""
     left_out: Sequence[str] = ()
     """Why samples could not be trained on, a sentence for each reason that has not been told before."""
+    surplus: Surplus | None = None
+    """Of a call that asked more prompts than are trained; the ranks' are added up."""

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.flow.channel import Lease
 from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.flow.ports import In, Out
 from rlinf_cli.flow.worker import Worker
 from rlinf_cli.rl.trajectory import Sample, SampleGroup
 from rlinf_cli.sandbox.child import summary
 from rlinf_cli.sandbox.pool import Failure, Pool, Result
+from rlinf_cli.state.granularity import Granularity
+from rlinf_cli.workers.chunks import leased_chunks
 from rlinf_cli.workers.patience import Patience
 from rlinf_cli.workers.scoring import Score, combine, is_isolated, labels, scorers
 
@@ -33,9 +36,9 @@ _MOST_REPORTS = 20
 
 @dataclass(eq=False)
 class _Progress:
-    """A group of a step, and how many of its samples are not done with."""
+    """A group of a step, leased, and how many of its samples are not done with."""
 
-    group: SampleGroup
+    lease: Lease
     patience: Patience
     left: int = 0
 
@@ -46,7 +49,10 @@ class RewardWorker(Worker):
     Parts that can do no harm are called here, all others in processes that are killed when a call takes too long.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, granularity: tuple[int, int] | None = None) -> None:
+        """`granularity`: fewest and most groups that are taken at once."""
+        self._most = granularity[1] if granularity else CHUNK
+        self._granularity = Granularity(granularity[0] if granularity else 1, self._most)
         parts = dict(zip(labels(config.parts("reward")), config.parts("reward")))
         apart = {label: part for label, part in parts.items() if is_isolated(part)}
         here = {label: part for label, part in parts.items() if label not in apart}
@@ -60,35 +66,35 @@ class RewardWorker(Worker):
 
     def score(self, samples: In[SampleGroup], scored: Out[SampleGroup]) -> None:
         """Put each group when all its samples are done with. RunError when a reward's process cannot be started."""
-        groups = self._score_here(samples) if self._pool is None else self._score_apart(samples, self._pool)
-        for group in groups:
-            scored.put(group, weight=sum(len(sample) for sample in group))
+        leases = self._score_here(samples) if self._pool is None else self._score_apart(samples, self._pool)
+        for lease in leases:
+            scored.put(lease.item, weight=sum(len(sample) for sample in lease.item), settles=[lease])
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
 
-    def _score_here(self, samples: In[SampleGroup]) -> Iterator[SampleGroup]:
-        for chunk in samples.chunks(CHUNK, at_least=1):
-            for group in chunk:
-                for sample in group:
+    def _score_here(self, samples: In[SampleGroup]) -> Iterator[Lease]:
+        for leases in leased_chunks(samples, self._granularity):
+            for lease in leases:
+                for sample in lease.item:
                     given = self._call_here(sample)
                     if given is not None:
                         self._reward(sample, given)
-                yield group
+                yield lease
 
-    def _score_apart(self, samples: In[SampleGroup], pool: Pool) -> Iterator[SampleGroup]:
+    def _score_apart(self, samples: In[SampleGroup], pool: Pool) -> Iterator[Lease]:
         pool.withdraw(lambda key: True)  # what a step that was broken off had left
         patience, is_open, due = Patience(self._processes), True, 0.0
         while is_open or pool.pending:
             if is_open and not pool.waiting and (not pool.pending or time.monotonic() >= due):
                 due = time.monotonic() + _POLL_S
                 try:
-                    for group in samples.get(CHUNK, at_least=0 if pool.pending else 1):
-                        progress = _Progress(group, patience)
+                    for lease in samples.lease(self._most, at_least=0 if pool.pending else 1):
+                        progress = _Progress(lease, patience)
                         self._submit(progress, pool)
                         if not progress.left:
-                            yield group
+                            yield lease
                 except ChannelClosedError:
                     is_open = False
             for result in pool.poll(_POLL_S if is_open else None):
@@ -97,7 +103,7 @@ class RewardWorker(Worker):
                     yield from self._settle(result, pool)
 
     def _submit(self, progress: _Progress, pool: Pool) -> None:
-        for sample in progress.group:
+        for sample in progress.lease.item:
             given = self._call_here(sample)
             if given is not None and progress.patience.is_spent(sample.group_id):
                 self._leave_alone(sample, progress.patience)
@@ -105,7 +111,7 @@ class RewardWorker(Worker):
                 pool.submit((progress, sample, given), sample)
                 progress.left += 1
 
-    def _settle(self, result: Result, pool: Pool) -> Iterator[SampleGroup]:
+    def _settle(self, result: Result, pool: Pool) -> Iterator[Lease]:
         """The groups that are done with now."""
         progress, sample, given = result.key
         failure, patience = result.failure, progress.patience
@@ -122,7 +128,7 @@ class RewardWorker(Worker):
         for one in settled:
             one.left -= 1
             if not one.left:
-                yield one.group
+                yield one.lease
 
     def _leave_alone_if_spent(self, pool: Pool, patience: Patience) -> list[_Progress]:
         """The groups of the samples that are left alone from now on, one entry a sample."""

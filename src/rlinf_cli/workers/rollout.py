@@ -6,35 +6,49 @@ from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.ports import In, Out
 from rlinf_cli.flow.timeline import spent
-from rlinf_cli.flow.weights import Manifest, Receiver
-from rlinf_cli.flow.worker import Worker, control
+from rlinf_cli.flow.weights_layout import Manifest
+from rlinf_cli.flow.weights_receiver import Receiver
+from rlinf_cli.flow.worker import Worker, concurrent, control, on_device
 from rlinf_cli.rl.trajectory import Prompt, SampleGroup
 from rlinf_cli.workers.generation import Generator
+from rlinf_cli.workers.result import TrainResult
+from rlinf_cli.workers.sharing import offer_engine
 
 
 class RolloutWorker(Worker):
-    """One engine replica. Replicas take prompts from the same channel as they have room."""
+    """One engine replica. Replicas take prompts from the same channels as they have room."""
 
     def __init__(self, config: RunConfig) -> None:
         self._generator = Generator(config, self.device, self.world)
-        self._receiver = Receiver(client(), self._generator.model)
+        self._engine, self._share = self._generator.engine, self._generator.share
+        self._receiver = Receiver(client(), self._generator.model, keep=config.cluster.weights_delta)
+        self._recomputes = config.rollout.in_flight == "recompute"
+        offer_engine(self.role, self._share)
 
-    def generate(self, prompts: In[Prompt], samples: Out[SampleGroup]) -> dict[str, float]:
-        """Answer every prompt, see `Generator`; the engine's counters."""
-        self._generator.generate(prompts, samples)
-        return dict(self._generator.engine.stats())
+    @concurrent
+    @on_device
+    def generate(self, prompts: In[Prompt], samples: Out[SampleGroup]) -> TrainResult:
+        """Answer every prompt, see `Generator`. Several calls share the engine."""
+        return TrainResult(surplus=self._generator.generate(prompts, samples))
 
     @control
     def update_weights(self, manifest: Manifest) -> str:
-        """Take over the published weights; the checksum of what the engine then holds."""
-        with spent("sync"):
-            self._generator.engine.update_weights(manifest.version, self._receiver.tensors(manifest), manifest.adapter)
-            return self._generator.engine.weights_checksum()
+        """Take over the published weights, once no evaluation is under way; the checksum of what the engine then holds."""
+        with spent("sync"), self._share.updating():
+            self._engine.update_weights(manifest.version, self._receiver.tensors(manifest), manifest.adapter,
+                                        self._recomputes)
+            return self._engine.weights_checksum()
 
-    @control
+    @concurrent
     def abort(self) -> None:
         """End all running requests with what they have."""
-        self._generator.engine.abort()
+        self._engine.abort()
+
+    def onload(self) -> int:
+        return self._engine.resume_memory()
+
+    def offload(self) -> int:
+        return self._engine.release_memory()
 
     def close(self) -> None:
-        self._generator.engine.close()
+        self._share.close()

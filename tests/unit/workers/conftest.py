@@ -1,10 +1,15 @@
 """Samples, configurations and channels for workers that run in this process, without Ray."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from rlinf_cli.config.load import resolve
+from rlinf_cli.contracts.engine import Completion
+from rlinf_cli.flow.channel import Lease
 from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.rl.trajectory import Sample
@@ -47,10 +52,11 @@ def group(sample):
 
 
 class Queue:
-    """What a channel is to a worker: closed when it is empty."""
+    """What a channel is to a worker: closed when it is empty. Knows what is leased and not settled."""
 
     def __init__(self, *items):
         self.items = list(items)
+        self.leased = set()
 
     def get(self, n, at_least=1):
         if not self.items:
@@ -62,13 +68,26 @@ class Queue:
         while self.items:
             yield self.get(size)
 
-    def put(self, item, weight):
+    def lease(self, n, at_least=1):
+        leases = [Lease(item, self, number) for number, item in enumerate(self.get(n, at_least))]
+        self.leased.update(leases)
+        return leases
+
+    def leases(self, n, at_least=None):
+        while self.items:
+            yield self.lease(n)
+
+    def qsize(self):
+        return len(self.items)
+
+    def settle(self, leases):
+        for lease in leases:
+            lease.channel.leased.remove(lease)
+
+    def put(self, item, weight, settles=()):
         assert weight == sum(len(one) for one in item)
         self.items.append(item)
-
-    def put_many(self, items, weights):
-        for item, weight in zip(items, weights, strict=True):
-            self.put(item, weight)
+        self.settle(settles)
 
 
 @pytest.fixture(scope="session")
@@ -94,12 +113,84 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def start():
-    """`start(Worker, config, rank, world)`: a worker as its host makes it, in this process."""
+    """`start(Worker, config, rank, world, **arguments)`: a worker as its host makes it, in this process."""
 
-    def make(kind, config, rank=0, world=1):
+    def make(kind, config, rank=0, world=1, **arguments):
         made = kind.__new__(kind)
         made.role, made.rank, made.world, made.device, made.init_method = "role", rank, world, "cpu", ""
-        made.__init__(config)
+        made.__init__(config, **arguments)
         return made
 
     return make
+
+
+@pytest.fixture
+def scripted():
+    """`scripted(capacity, tick, length)`: an engine that says nothing, in a known time; `tick` is called in each step."""
+    return ScriptedEngine
+
+
+class ScriptedEngine:
+    """A response takes as many steps as `length(id)` says, or its request allows tokens. Refuses two threads at once."""
+
+    def __init__(self, capacity=4, tick=lambda: time.sleep(0.001), length=None):
+        self.capacity, self.version = capacity, 0
+        self._length = length
+        self._tick, self._running, self._waiting, self._ended = tick, [], [], []
+        self._busy, self._lock = threading.Lock(), threading.Lock()
+        self.steps, self.most, self.fails, self.closed = 0, 0, None, False
+        self.drivers = set()
+
+    def submit(self, requests):
+        assert self._busy.acquire(blocking=False), "two threads at once"
+        with self._lock:
+            self._waiting += [[one.id, self._length(one.id) if self._length else one.sampling.max_new_tokens, []]
+                              for one in requests]
+        self._busy.release()
+
+    def collect(self, timeout=None):
+        assert self._busy.acquire(blocking=False), "two threads at once"
+        try:
+            self.drivers.add(threading.current_thread().name)
+            deadline = time.monotonic() + timeout
+            while True:
+                if self.fails is not None:
+                    raise self.fails
+                with self._lock:
+                    self._step()
+                    if self._ended or not (self._running or self._waiting):
+                        ended, self._ended = self._ended, []
+                        return ended
+                self._tick()
+                if time.monotonic() >= deadline:
+                    return []
+        finally:
+            self._busy.release()
+
+    def abort(self, ids=None):
+        with self._lock:
+            every = self._running + self._waiting
+            self._ended += [_completion(*one[::2], "abort") for one in every if ids is None or one[0] in ids]
+            self._running, self._waiting = ([one for one in left if ids is not None and one[0] not in ids]
+                                            for left in (self._running, self._waiting))
+
+    def stats(self):
+        return {"steps": self.steps}
+
+    def close(self):
+        self.closed = True
+
+    def _step(self):
+        free = self.capacity - len(self._running)
+        self._running, self._waiting = self._running + self._waiting[:free], self._waiting[free:]
+        self.most = max(self.most, len(self._running) + len(self._waiting))
+        self.steps += 1
+        for one in self._running:
+            one[2].append(self.version)
+        self._ended += [_completion(*one[::2]) for one in self._running if len(one[2]) == one[1]]
+        self._running = [one for one in self._running if len(one[2]) < one[1]]
+
+
+def _completion(name, versions, finish="stop"):
+    return Completion(name, np.zeros(len(versions), np.int32), np.zeros(len(versions), np.float32),
+                      np.array(versions, np.int32), finish)

@@ -106,9 +106,9 @@ def test_examples_need_no_reward(gathered, group):
     step = gathered(Supervised(None), [group("0-1", NAN, length=2), group("0-2", NAN, length=4)])
     assert groups_of(step.chosen()) == ["0-1", "0-2"]
     assert step.metrics(7) == {"rollout/response_len/mean": 3.0, "rollout/response_len/max": 4.0,
-                               "rollout/response_len/clip_frac": 0.0, "rollout/prompt_len/mean": 4.0}
+                               "rollout/response_len/clip_frac": 0.0, "rollout/prompt_len/mean": 4.0, "actor/samples": 2.0}
     assert gathered(Supervised(None)).chosen() == []
-    assert gathered(Supervised(None)).metrics(7) == {}
+    assert gathered(Supervised(None)).metrics(7) == {"actor/samples": 0.0}
 
 
 def test_the_first_groups_need_not_lie_together(group):
@@ -138,3 +138,27 @@ def test_nothing_is_lost_and_the_order_of_arrival_does_not_matter(gathered, grou
     assert len(groups_of(chosen)) <= 2
     assert step.metrics(0)["rollout/dynamic/dropped_frac"] == pytest.approx(len(surplus) / 10)
     assert step.metrics(0)["reward/errors"] == sum(math.isnan(one.reward) for one in step.all)
+
+
+def accounts(step):
+    return {name: value for name, value in step.metrics(0).items() if name == "actor/samples" or name.startswith("actor/dropped")}
+
+
+@pytest.mark.parametrize(("algorithm", "rounds", "found"), [
+    (Algorithm(None), [[("0-1", 1, 0), ("0-2", 0, 1)]], {"actor/samples": 4}),
+    (Algorithm(None), [[("0-1", 1, NAN, 0), ("0-2", 0, NAN)]], {"actor/samples": 2, "actor/dropped/no_reward": 3}),
+    (Dynamic(None), [[("0-1", 1, 1), ("0-2", 0, 1)]], {"actor/samples": 2, "actor/dropped/no_part": 2}),
+    (Dynamic(None), [[("0-1", 0, 1), ("0-2", 0, 1)], [("0-3", 1, 0), ("0-4", 1, NAN)]],
+     {"actor/samples": 4, "actor/dropped/surplus": 2, "actor/dropped/no_reward": 2}),
+])
+def test_every_sample_that_came_is_trained_or_dropped_for_a_reason(gathered, group, algorithm, rounds, found):
+    """Scenario S4."""
+    step = gathered(algorithm, *([group(*one) for one in groups] for groups in rounds))
+    assert accounts(step) == found
+    assert sum(accounts(step).values()) == len(step.all)
+
+
+def test_a_sample_without_a_token_to_train_is_counted_as_that(gathered, group):
+    cut = group("0-1", 1, 0)
+    cut[0].mask[:] = False
+    assert accounts(gathered(Algorithm(None), [cut, group("0-2", 0, 1)])) == {"actor/samples": 3, "actor/dropped/empty": 1}

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from rlinf_cli.contracts.engine import Completion, Sampling
+from rlinf_cli.flow.channel import Lease
 from rlinf_cli.rl.trajectory import Prompt
-from rlinf_cli.workers.generation import MANY, Generator, Task, _Group, tasks
+from rlinf_cli.workers.generation import MANY, Generator, Task, _Group, engine_settings, tasks
 
 SETTINGS = ("rollout.prompts=6", "rollout.group_size=3", "rollout.max_prompt_tokens=4", "rollout.max_new_tokens=5",
             "eval.k=2", "eval.max_new_tokens=9")
@@ -59,18 +60,74 @@ def test_what_a_prompt_gets_does_not_depend_on_who_else_is_there(generator, queu
     assert said(together) == said(apart)
 
 
-@pytest.mark.parametrize(("replicas", "slots", "most"), [(1, 30, 6), (2, 30, 3), (1, 6, 2), (1, 1, 1), (4, 300, 2)])
-def test_a_replica_takes_what_fits_and_no_more_than_its_share(generator, replicas, slots, most):
-    assert generator(f"engine.slots={slots}", replicas=replicas)._most() == most
+def watched(made):
+    """The sizes of what is submitted, and how many requests there were then at most."""
+    sizes, submit = [], made.engine.submit
+
+    def spy(requests):
+        submit(requests)
+        sizes.append((len(requests), made.engine.pending()))
+
+    made.engine.submit = spy
+    return sizes
+
+
+@pytest.mark.parametrize(("replicas", "slots", "first"), [(1, 30, 6), (2, 30, 3), (1, 6, 2), (1, 1, 1), (4, 300, 2)])
+def test_a_replica_takes_what_fits_and_no_more_than_its_share(generator, queue, replicas, slots, first):
+    made = generator(f"engine.slots={slots}", replicas=replicas)
+    sizes, out = watched(made), queue()
+    made.generate(queue(*prompts(7)), out)
+    assert sizes[0][0] == 3 * first
+    assert max(most for _, most in sizes) <= max(slots, 3)
+    assert len(out.items) == 7
 
 
 def test_an_evaluation_fills_the_engine(generator, queue):
     """Its prompts are more than a step's, and want fewer responses."""
     made = generator("engine.slots=32", "eval.k=1", "rollout.prompts=2")
-    made.generate(queue(*prompts(1, evaluation=True)), queue())
-    assert made._most() == 32
-    made.generate(queue(*prompts(1)), queue())
-    assert made._most() == 2
+    sizes = watched(made)
+    made.generate(queue(*prompts(100, evaluation=True)), queue())
+    assert max(most for _, most in sizes) == 32
+
+
+def test_a_share_is_taken_in_portions_that_are_worth_their_steps(generator):
+    """Of 64 prompts and two replicas, 32 are fair."""
+    def portions(*settings, replicas=2):
+        made = generator("rollout.prompts=64", "rollout.max_new_tokens=256", *settings, replicas=replicas)
+        return [made.portion(False, count) for count in (0, 30, 32, 50)]
+
+    assert portions() == [4, 2, 1, 1]
+    assert portions("rollout.max_new_tokens=96") == [11, 2, 1, 1]  # 48 tokens, as far as is known
+    assert portions("rollout.max_new_tokens=16") == [32, 2, 1, 1]
+    assert portions("deterministic=true") == [32, 2, 1, 1]
+    assert portions(replicas=1) == [64, 34, 32, 14]
+
+
+def test_portions_follow_the_lengths_that_are_seen(generator):
+    made = generator("rollout.prompts=64", "rollout.max_new_tokens=256", replicas=2)
+    for _ in range(100):
+        made.learn_length(False, 3)
+    assert made.portion(False, 0) == 32
+    assert made.portion(True, 0) > 32, "those of evaluations are others"
+    for _ in range(100):
+        made.learn_length(False, 40)
+    assert made.portion(False, 0) == 16
+
+
+def test_prompts_are_leased_until_their_samples_are_out(generator, queue):
+    asked, out = queue(*prompts(7)), queue()
+    put = out.put
+
+    def watch(group, weight, settles):
+        (lease,) = settles
+        assert lease in asked.leased
+        assert lease.item.id == group[0].group_id
+        put(group, weight, settles)
+
+    out.put = watch
+    generator("engine.slots=6").generate(asked, out)
+    assert len(out.items) == 7
+    assert not asked.leased
 
 
 def test_the_settings_of_both_kinds(configure):
@@ -90,8 +147,8 @@ def test_an_evaluation_may_have_longer_responses(generator, queue):
 
 
 def test_a_group_is_complete_with_its_last_sample():
-    group = _Group(Prompt("0-7", "d4=", answer="4", columns={"unit": "m"}), "d4=", np.array([1, 2, 3], np.int32),
-                   Task(Sampling(3, seed=1), 2, 1))
+    prompt = Prompt("0-7", "d4=", answer="4", columns={"unit": "m"})
+    group = _Group(Lease(prompt, "prompts", 0), "d4=", np.array([1, 2, 3], np.int32), Task(Sampling(3, seed=1), 2, 1))
     requests = group.requests()
     assert [request.id for request in requests] == ["0-7/0000", "0-7/0001"]
     for number, request in enumerate(reversed(requests)):
@@ -103,3 +160,10 @@ def test_a_group_is_complete_with_its_last_sample():
     assert (last.id, last.group_id, last.answer, last.columns, last.response) == ("0-7/0000", "0-7", "4", {"unit": "m"}, "4")
     assert last.mask.tolist() == [True]
     assert last.versions.tolist() == [6]
+
+
+def test_a_deterministic_run_asks_the_engine_for_batch_invariance(configure):
+    assert not engine_settings(configure()).batch_invariant
+    settings = engine_settings(configure("deterministic=true", "engine.slots=7"))
+    assert (settings.batch_invariant, settings.slots) == (True, 7)
+    assert engine_settings(configure("engine.batch_invariant=true")).batch_invariant

@@ -9,6 +9,7 @@ import pytest
 
 from rlinf_cli.config.schema import Part, RewardConfig, RunConfig
 from rlinf_cli.errors import RunError, UsageError
+from rlinf_cli.flow.channel import Lease
 from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.rl.statistics import step_metrics
 from rlinf_cli.rl.trajectory import Sample
@@ -55,18 +56,19 @@ class Queue:
     def __init__(self, groups=()):
         self.groups = list(groups)
 
-    def get(self, n, *, at_least=1):
+    def lease(self, n, *, at_least=1):
         if not self.groups:
             raise ChannelClosedError("closed")
         taken, self.groups = self.groups[:n], self.groups[n:]
-        return taken
+        return [Lease(group, "samples", number) for number, group in enumerate(taken)]
 
-    def chunks(self, n, *, at_least=None):
+    def leases(self, n, *, at_least=None):
         while self.groups:
-            yield self.get(n)
+            yield self.lease(n)
 
-    def put(self, group, weight):
+    def put(self, group, weight, settles):
         assert weight == sum(len(sample) for sample in group)
+        assert [lease.item for lease in settles] == [group]
         self.groups.append(group)
 
 
@@ -214,7 +216,7 @@ def test_the_next_step_tries_anew(worker):
 
 def test_what_was_left_of_a_step_that_was_broken_off_is_not_taken_for_the_next(worker):
     class Broken(Queue):
-        def put(self, group, weight):
+        def put(self, group, weight, settles):
             raise BrokenPipeError
 
     one = worker("mine.py:by_text", timeout_s=0.5)

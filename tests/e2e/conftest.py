@@ -17,19 +17,25 @@ def on_one_device(words):
     return [*words, "--devices", "cpu:1"] if words[0] == "train" and not set(words) & set(DEVICES) else words
 
 
+def command(directory, words, timeout=180, check=False, **environment):
+    """Run `rlinf WORDS` in a directory; the completed process."""
+    done = subprocess.run([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=directory, text=True,
+                          capture_output=True, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | environment)
+    if check and done.returncode != 0:
+        raise AssertionError(f"rlinf {' '.join(map(str, words))} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
 @pytest.fixture
 def rlinf(tmp_path):
     """Run `rlinf WORDS` in an empty directory, training on one device; the completed process."""
+    return lambda *words, **options: command(tmp_path, on_one_device(words), **options)
 
-    def run(*words, timeout=180, check=False, **environment):
-        words = on_one_device(words)
-        done = subprocess.run([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=tmp_path, text=True,
-                              capture_output=True, timeout=timeout, env=os.environ | {"COLUMNS": "200"} | environment)
-        if check and done.returncode != 0:
-            raise AssertionError(f"rlinf {' '.join(map(str, words))} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
 
-    return run
+@pytest.fixture(scope="module")
+def rlinf_in():
+    """`rlinf_in(directory, WORDS)`: the same elsewhere, for what several tests look at."""
+    return command
 
 
 class Running:

@@ -49,8 +49,8 @@ def test_an_interrupt_saves_says_how_to_go_on_and_leaves_no_process(start, rlinf
 
 
 @pytest.mark.parametrize("role", ["rollout", "reward", "actor"])
-def test_a_killed_worker_ends_the_run_naming_it(start, survivors, tmp_path, role):
-    running, run = begin(start, tmp_path, "killed", "checkpoint.every=1")
+def test_a_killed_worker_that_is_not_started_again_ends_the_run_naming_it(start, survivors, tmp_path, role):
+    running, run = begin(start, tmp_path, "killed", "checkpoint.every=1", "cluster.restarts=0")
     family = running.family()
     pid = next(process.pid for process in family if os.readlink(f"/proc/{process.pid}/fd/1").endswith(f"{role}-0.log"))
     began = time.monotonic()

@@ -10,6 +10,7 @@ import torch
 
 from rlinf_cli.config.load import resolve
 from rlinf_cli.contracts.trainer import Ranks
+from rlinf_cli.flow.channel import Lease
 from rlinf_cli.flow.errors import ChannelClosedError
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import load_plugins
@@ -35,21 +36,21 @@ class Queue:
     def __init__(self, items=()):
         self.items = list(items)
 
-    def get(self, n, at_least=1):
+    def lease(self, n, at_least=1):
         if not self.items:
             raise ChannelClosedError("empty")
         taken, self.items = self.items[:n], self.items[n:]
-        return taken
+        return [Lease(item, "", 0) for item in taken]
 
-    def chunks(self, size, at_least=None):
+    def leases(self, n, at_least=None):
         while self.items:
-            yield self.get(size)
+            yield self.lease(n)
 
-    def put(self, item, weight):
+    def put(self, item, weight, settles):
         self.items.append(item)
 
-    def put_many(self, items, weights):
-        self.items += items
+    def settle(self, leases):
+        pass
 
 
 def worker(kind, config):

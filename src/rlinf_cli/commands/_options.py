@@ -24,7 +24,7 @@ _FLAGS = {
     "steps": ("N", "Steps to train: steps."),
     "seed": ("N", "Seed of every random choice: seed."),
     "devices": ("auto|cpu:N|cuda:N", "Devices to use: cluster.devices."),
-    "placement": ("temporal|FILE", "Which role runs on which devices: placement."),
+    "placement": ("temporal|spatial|ROLES:DEVICES,...|FILE", "Which role runs on which devices: placement."),
 }
 
 

@@ -53,9 +53,11 @@ def _document(session: Session) -> dict[str, Any]:
     placement = session.prepared.placement
     return {"run": str(session.path), "resume": str(session.resume.path) if session.resume else None,
             "fork": str(session.parent) if session.parent else None, "changes": list(session.notes),
-            "config": session.prepared.config.to_dict(),
+            "config": session.prepared.config.to_dict(), "plan": session.plan,
             "placement": None if placement is None else {role: [list(rank) for rank in ranks]
-                                                         for role, ranks in placement.items()}}
+                                                         for role, ranks in placement.items()},
+            "fused": [] if placement is None else [list(roles) for roles in placement.fused],
+            "granularity": {} if placement is None else {role: list(bounds) for role, bounds in placement.granularity.items()}}
 
 
 def _text(session: Session) -> str:

@@ -38,7 +38,7 @@ class PromptStream:
     """The rows of each batch, in any order of asking. Nothing is asked of the sources before the first batch is."""
 
     def __init__(self, sources: Sequence[Source], per_batch: int, seed: int, shuffle: bool) -> None:
-        self.sources, self._per_batch, self._seed, self._shuffle = tuple(sources), per_batch, seed, shuffle
+        self.sources, self.per_batch, self._seed, self._shuffle = tuple(sources), per_batch, seed, shuffle
         self._mixture = Mixture([source.weight for source in sources])
         self._orders: dict[int, Callable[[int], tuple[int, int]]] = {}
 
@@ -48,14 +48,14 @@ class PromptStream:
 
     def places(self, number: int) -> list[Place]:
         """Where each item of batch `number` comes from."""
-        first = number * self._per_batch
-        return [self._place(place) for place in range(first, first + self._per_batch)]
+        first = number * self.per_batch
+        return [self._place(place) for place in range(first, first + self.per_batch)]
 
     def epoch(self, batches: int) -> float:
         """Passes over the data in so many batches: over the source of most rows; 0 when all are generators."""
         sizes = [source.size or 0 for source in self.sources]
         largest = sizes.index(max(sizes))
-        return self._mixture.before(largest, batches * self._per_batch) / sizes[largest] if sizes[largest] else 0.0
+        return self._mixture.before(largest, batches * self.per_batch) / sizes[largest] if sizes[largest] else 0.0
 
     def _place(self, place: int) -> Place:
         source, own = self._mixture.pick(place)
@@ -70,12 +70,12 @@ class PromptStream:
         if not self._shuffle:
             return lambda own: divmod(own, size)
         seed = f"{self._seed}.{source}" if source else str(self._seed)
-        return RowOrder(size, seed, self._per_batch, lambda own: self._batch_of(source, own))
+        return RowOrder(size, seed, self.per_batch, lambda own: self._batch_of(source, own))
 
     def _batch_of(self, source: int, own: int) -> Span:
         """The source's own places in the batch that holds one of them."""
-        first = self._mixture.place(source, own) // self._per_batch * self._per_batch
-        return self._mixture.before(source, first), self._mixture.before(source, first + self._per_batch)
+        first = self._mixture.place(source, own) // self.per_batch * self.per_batch
+        return self._mixture.before(source, first), self._mixture.before(source, first + self.per_batch)
 
     def _id(self, place: Place) -> str:
         number = self.sources[place.source].number(place.index)

@@ -49,6 +49,10 @@ class _Record:
     checksum: str
 
 
+class _Refused(RunError):
+    """By the disk."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint that was published."""
@@ -123,30 +127,56 @@ class Checkpoints:
         partial directory is removed and the checkpoints before it are as they were; a full or broken disk raises
         RunError, other exceptions pass.
         """
-        text = json.dumps(state, indent=2, allow_nan=False) + "\n"
-        aside = self.directory / f"{_WRITING}{step_name(step)}"
-        try:
+        _text(state)
+        with self._guarded(step):
+            yield self.begin(step)
+            self.commit(step, state)
+
+    def begin(self, step: int) -> Path:
+        """An empty directory for the trainer to fill, whenever it gets to it; `commit` makes a checkpoint of it."""
+        aside = self._aside(step)
+        with self._guarded(step):
             remove_tree(aside)
             self.directory.mkdir(exist_ok=True)
             aside.mkdir()
-            yield aside
-            (aside / STATE).write_text(text, encoding="utf-8")
+        return aside
+
+    def commit(self, step: int, state: Mapping[str, Any]) -> None:
+        """What was written since `begin` is complete: the latest checkpoint. Raises as `write`."""
+        with self._guarded(step):
+            aside = self._aside(step)
+            (aside / STATE).write_text(_text(state), encoding="utf-8")
             _seal(aside, step)
             before = self._on_the_way_to(step)
             best = self._best_of(before, Checkpoint(aside, step))
             self._publish(aside, step)
-        except BaseException as error:
-            trouble = storage_trouble(error, self.directory) if isinstance(error, Exception) else None
-            self.recover()
-            if trouble is None:
-                raise
-            raise RunError(f"cannot write checkpoint {self.directory / step_name(step)}: {trouble}{self._spared()}"
-                           ) from error
         with explained(f"cannot write {self.directory / BEST}"):
             self._point(BEST, best)
         kept = {step, best, *before[max(0, len(before) - self._keep_last + 1) :]}
         for old in [old for old in self.steps() if old not in kept]:
             self._remove(old)
+
+    def refused(self, step: int, error: Exception) -> RunError | None:
+        """The error in a sentence, if it is about the disk that this checkpoint was to be written to."""
+        trouble = storage_trouble(error, self.directory)
+        if trouble is None or error.__class__ is _Refused:
+            return None
+        return _Refused(f"cannot write checkpoint {self.directory / step_name(step)}: {trouble}{self._spared()}")
+
+    @contextlib.contextmanager
+    def _guarded(self, step: int) -> Iterator[None]:
+        """On any error, nothing half done stays; a full or broken disk is said to be that."""
+        try:
+            yield
+        except BaseException as error:
+            refused = self.refused(step, error) if isinstance(error, Exception) else None
+            self.recover()
+            if refused is None:
+                raise
+            raise refused from error
+
+    def _aside(self, step: int) -> Path:
+        return self.directory / f"{_WRITING}{step_name(step)}"
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, ascending."""
@@ -161,6 +191,12 @@ class Checkpoints:
         """
         step = self.latest_step()
         return None if step is None else self._checked(step, full)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest that leads to where the run is and is complete; None when none is."""
+        latest = self.latest_step() or 0
+        candidates = [self._at(step) for step in reversed(self.steps()) if step <= latest]
+        return next((checkpoint for checkpoint in candidates if not checkpoint.problems(full=True)), None)
 
     def best_step(self) -> int | None:
         """Step of the best checkpoint; None when there is none."""
@@ -290,6 +326,10 @@ def score(state: Mapping[str, Any], metric: str) -> float | None:
     """How good a checkpoint is whose `state` this is: see `Checkpoint.score`."""
     value = state.get("metrics", {}).get(metric.removeprefix("-"))
     return None if value is None else -value if metric.startswith("-") else value
+
+
+def _text(state: Mapping[str, Any]) -> str:
+    return json.dumps(state, indent=2, allow_nan=False) + "\n"
 
 
 def _seal(directory: Path, step: int) -> None:

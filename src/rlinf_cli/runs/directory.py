@@ -48,6 +48,8 @@ class RunDirectory:
         self.samples = path / "samples.jsonl"
         self.eval_samples = path / "eval_samples.jsonl"
         self.trace = path / "trace.json"
+        self.incidents = path / "incidents.jsonl"
+        self.events = path / "events.jsonl"
         self.checkpoints = path / CHECKPOINTS
         self._lock: RunLock | None = None
 

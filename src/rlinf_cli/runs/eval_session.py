@@ -23,10 +23,11 @@ from rlinf_cli.rl.success import CONFIDENCE, mean_at, mean_interval, pass_at, pa
 from rlinf_cli.runs.evaluation import Evaluation, TaskResult
 from rlinf_cli.runs.files import explained
 from rlinf_cli.runs.flow import LaunchedFlow
-from rlinf_cli.runs.launch import load_worker, terminate_as_interrupt
+from rlinf_cli.runs.launch import terminate_as_interrupt
 from rlinf_cli.runs.preflight import EVALUATED, admit_evaluation, open_evaluation
 from rlinf_cli.runs.progress import Progress
 from rlinf_cli.runs.reference import Policy, find_policy
+from rlinf_cli.runs.roles import load_worker
 from rlinf_cli.runs.samples import SamplesWriter
 from rlinf_cli.workflows.base import Role, Workflow
 

@@ -1,95 +1,59 @@
-"""The run as its workflow sees it: groups, steps, and the bookkeeping at the end of each step."""
+"""The run as its workflow sees it: groups, steps, and the bookkeeping at the end of each step.
+
+Several steps may be open at once (`rollout.staleness`): the gate says when the next one may start. They end, and are
+reported, in their order.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.data.stream import PromptStream, StreamItem
 from rlinf_cli.errors import RlinfError
-from rlinf_cli.flow.channel import Channel
-from rlinf_cli.flow.errors import ChannelBrokenError, ChannelError
+from rlinf_cli.flow.errors import ChannelBrokenError
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.handle import Handle, gather
-from rlinf_cli.rl.trajectory import Prompt, Sample, SampleGroup
-from rlinf_cli.runs.breakdown import Placed, StepTime, break_down
+from rlinf_cli.flow.timeline import Call
+from rlinf_cli.flow.underway import under_way
+from rlinf_cli.rl.trajectory import Prompt, SampleGroup
+from rlinf_cli.runs.breakdown import Placed, StepTime, step_time
 from rlinf_cli.runs.evaluation import Evaluation
+from rlinf_cli.runs.step import RunStep, StepReport
+from rlinf_cli.state.staleness import Ended, Hold, Lifted, StalenessGate, Started
 from rlinf_cli.workers.result import TrainResult
+from rlinf_cli.workers.surplus import Surplus
 
-_DRIVER = "driver"
-"""This process's name as a producer."""
+_SLICE_S = 0.5
+"""How long to wait at once for what was cancelled."""
 _CHUNK = 256
 """Groups taken from a channel at once, where so many wait."""
 
 
-@dataclass
-class StepReport:
-    """What is known of a step once all of it has ended."""
-
-    number: int
-    """Counts from 1; 0: the evaluation before the first step."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
-    evaluated: list[Sample] = field(default_factory=list)
-    """Samples of the evaluation after the step."""
-    tokens: int = 0
-    count: int = 0
-    batches: int = 0
-    """Batches of prompts taken from the data since the start of the run."""
-    left_out: list[str] = field(default_factory=list)
-    """Why samples could not be trained on, a sentence for each reason that is new."""
-    time: StepTime | None = None
-    """Where the time went; None where there was no step."""
-    evaluation: tuple[float, float] | None = None
-    """When the evaluation after the step began and ended, by `time.monotonic`."""
-
-
-class RunStep:
-    """One pass of the macro flow; its channels carry its kind and number and are dropped with it."""
-
-    def __init__(self, index: int, next_prompts: Callable[[], Sequence[Prompt]], kind: str = "train") -> None:
-        self.index = index
-        self._next_prompts, self._kind = next_prompts, kind
-        self._channels: list[Channel] = []
-
-    def channels(self, *names: str) -> list[Channel]:
-        made = [Channel(f"{name}-{self._kind}-{self.index:06d}-{len(self._channels) + place}")
-                for place, name in enumerate(names)]
-        self._channels += made
-        return made
-
-    def feed(self, prompts: Channel) -> None:
-        prompts.put_many(self._next_prompts())
-        prompts.close()
-
-    def cancel(self, reason: str) -> None:
-        """Break every channel of the step, so that whoever waits on one ends."""
-        for channel in self._channels:
-            with contextlib.suppress(ChannelError):  # closed: nobody waits on it
-                channel.declare([_DRIVER])
-                channel.done(_DRIVER, reason)
-
-    def drop(self) -> None:
-        for channel in self._channels:
-            channel.drop()
-
-
 class LaunchedFlow:
-    """Launched groups and their calls under way: a `rlinf_cli.workflows.base.Flow` that has nothing to train."""
+    """Launched groups and their calls under way: a `rlinf_cli.workflows.base.Flow` that has nothing to train.
+
+    `life`: how often the workflow was begun before on the same groups; the channels of each time are its own.
+    """
 
     training = False
 
-    def __init__(self, config: RunConfig, groups: Mapping[str, Group]) -> None:
+    def __init__(self, config: RunConfig, groups: Mapping[str, Group], life: int = 0) -> None:
         self.config = config
-        self._groups = groups
-        self._handles: list[Handle] = []
-        self._step: RunStep | None = None
+        self._groups, self._life = groups, life
+        self._limit = config.cluster.call_timeout_s
+        self._thread = threading.get_ident()
+        self._before: list[Handle] = []
+        """Calls that were issued before the first step."""
+        self._issuing: list[Handle] | None = self._before
+        """Where the calls that are issued now belong."""
+        self._evaluating: RunStep | None = None
         for group in groups.values():
-            group.on_call = self._handles.append
+            group.on_call = self._called
 
     def groups(self, *roles: str) -> list[Group]:
         return [self._groups[role] for role in roles]
@@ -98,100 +62,155 @@ class LaunchedFlow:
         return iter(())
 
     def wait(self, call: Handle) -> list[Any]:
-        gather(self._handles, self.config.cluster.call_timeout_s)
+        gather([call], self._limit, beside=self._under_way())
         return call.wait()
 
     def evaluate(self, evaluation: Evaluation, number: int) -> list[SampleGroup]:
         """The scored answers to the prompts of an evaluation. Raises as `gather`."""
-        self._step = step = RunStep(number, evaluation.prompts, "eval")
+        self._evaluating = step = RunStep(number, self._name("eval", number), evaluation.prompts)
+        self._issuing = step.handles
         scored = evaluation.workflow.evaluate(self, step)
         try:
-            chunks = scored.chunks(_CHUNK, at_least=1, timeout=self.config.cluster.call_timeout_s)
+            chunks = scored.chunks(_CHUNK, at_least=1, timeout=self._limit)
             groups = [group for chunk in chunks for group in chunk]
         except ChannelBrokenError:
-            self._settle()  # a call has failed: its error says more
+            self._settle(step.handles)  # a call has failed: its error says more
             raise
-        self._settle()
-        self._step = None
+        self._settle(step.handles)
+        self._evaluating = self._issuing = None
         step.drop()
         return groups
 
     def cancel(self, reason: str, patience: float) -> None:
-        """End what is under way: break the step's channels and wait up to `patience` seconds for the calls to end."""
-        if self._step is not None:
-            self._step.cancel(reason)
+        """End what is under way: break the channels and wait up to `patience` seconds for the calls to end."""
+        self._issuing = None
+        steps = self._open_steps()
+        for step in steps:
+            step.cancel(reason)
+        if steps:
             self._abort()
-            self._await_calls(patience)
+            _await(self._under_way(), patience)
 
-    def _await_calls(self, patience: float) -> list[Handle]:
-        """The calls that come to a good end within so many seconds."""
-        deadline = time.monotonic() + patience
-        return [handle for handle in self._handles if _ended(handle, deadline - time.monotonic())]
+    def _called(self, handle: Handle) -> None:
+        """Calls of other threads, such as those of supervision, are none of the workflow's."""
+        if self._issuing is not None and threading.get_ident() == self._thread:
+            self._issuing.append(handle)
+
+    def _open_steps(self) -> list[RunStep]:
+        return [] if self._evaluating is None else [self._evaluating]
+
+    def _under_way(self) -> list[Handle]:
+        return [*self._before, *(handle for step in self._open_steps() for handle in step.handles)]
 
     def _abort(self) -> None:
         """Tell the roles that can be told in the middle of a call; what they make of it is for nobody."""
-        known = len(self._handles)
         for group in self._groups.values():
             if "abort" in group.methods:
                 group.abort()
-        del self._handles[known:]
 
-    def _settle(self) -> list[Handle]:
-        handles = list(self._handles)
-        gather(handles, self.config.cluster.call_timeout_s)
-        self._handles.clear()
-        return handles
+    def _settle(self, handles: Sequence[Handle]) -> None:
+        gather(handles, self._limit, beside=self._under_way())
+
+    def _name(self, kind: str, number: int) -> str:
+        return f"{kind}-{number:06d}" + (f".{self._life}" if self._life else "")
 
 
 class RunFlow(LaunchedFlow):
     """Implements `rlinf_cli.workflows.base.Flow` for training.
 
-    `first`: steps trained before; `batches`: batches of prompts that they took from the data.
+    `first`: steps trained before; `batches`: batches of prompts that they took from the data · `on_issued`: told the number
+    of a step when all its calls have been issued, and calls of later steps may follow before it ends; what it issues belongs
+    to the step.
     """
 
     training = True
 
     def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int, batches: int,
                  on_step: Callable[[StepReport], None], evaluation: Evaluation | None = None,
-                 on_phase: Callable[[str], None] = lambda text: None) -> None:
-        super().__init__(config, groups)
+                 on_phase: Callable[[str], None] = lambda text: None, on_issued: Callable[[int], None] = lambda number: None,
+                 life: int = 0) -> None:
+        super().__init__(config, groups, life)
         self._stream, self._first, self._on_step, self._evaluation = stream, first, on_step, evaluation
-        self._on_phase = on_phase
+        self._on_phase, self._on_issued = on_phase, on_issued
+        self._gate = StalenessGate(config.rollout.staleness, first)
+        self._open: deque[RunStep] = deque()
         self._batches = batches
-        self._began = 0.0
+        self._taken: dict[int, int] = {}
+        """Index of an open step -> batches taken by it and those before it."""
+        self._ended = 0.0
 
     def steps(self) -> Iterator[RunStep]:
-        self._settle()
+        self._settle(self._before)
+        self._before, self._issuing = [], None
         if self._first == 0:
             self._evaluated(StepReport(0, batches=self._batches))
         for index in range(self._first, self.config.steps):
-            self._began = time.monotonic()
-            self._step = RunStep(index, self._next_prompts)
-            yield self._step
-            handles = self._settle()
-            step, self._step = self._step, None
-            step.drop()
-            self._evaluated(self._report(index, handles))
+            self._make_room()
+            yield self._start(index)
+            if not self._is_last(index):
+                self._on_issued(index + 1)
+            self._issuing = None
+        while self._open:
+            self._end_oldest()
 
     def cancel(self, reason: str, patience: float) -> None:
-        """End what is under way: break the step's channels and wait up to `patience` seconds for the calls to end.
+        """End what is under way: break the channels and wait up to `patience` seconds for the calls to end.
 
-        A step that was trained nevertheless is reported like any other.
+        Steps that were trained nevertheless are reported like any other, in their order.
         """
-        if self._step is not None:
-            self._step.cancel(reason)
-            self._abort()
-            self.catch_up(patience)
+        super().cancel(reason, patience)
+        self.catch_up()
+        for step in self._open_steps():
+            if all(handle.done() for handle in step.handles):
+                step.drop()
 
-    def catch_up(self, patience: float = 0.0) -> None:
-        """Report the cancelled step if it was trained nevertheless, which is waited for up to `patience` seconds."""
-        if self._step is None:
-            return
-        ended = self._await_calls(patience)
-        report = self._report(self._step.index, ended) if ended else None
-        if report is not None and report.count:
-            self._step = None
+    def catch_up(self) -> None:
+        """Report the cancelled steps that have been trained nevertheless."""
+        while self._open:
+            step = self._open[0]
+            report = self._report(step, [handle for handle in step.handles if handle.done() and _ended(handle)])
+            if not report.count:
+                return
+            self._open.popleft()
             self._on_step(report)
+
+    def _open_steps(self) -> list[RunStep]:
+        return [*self._open, *super()._open_steps()]
+
+    def _start(self, index: int) -> RunStep:
+        self._gate.handle(Started(index))
+        if self._is_evaluated(index):
+            self._gate.handle(Hold(index))
+        rollout = self.config.rollout
+        step = RunStep(index, self._name("train", index), lambda: self._next_prompts(index),
+                       rollout.prompts if rollout.overprovision else 0)
+        self._open.append(step)
+        self._taken[index] = self._batches
+        self._issuing = step.handles
+        return step
+
+    def _make_room(self) -> None:
+        """Wait until the next step may start."""
+        while not self._gate.may_start():
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        step = self._open[0]
+        self._settle(step.handles)
+        self._open.popleft()
+        report = self._report(step, step.handles)
+        step.drop()
+        self._gate.handle(Ended(step.index))
+        self._evaluated(report)
+        if self._is_evaluated(step.index):
+            self._gate.handle(Lifted(step.index))
+
+    def _is_evaluated(self, index: int) -> bool:
+        return self._evaluation is not None and self._evaluation.is_due(index + 1)
+
+    def _is_last(self, index: int) -> bool:
+        """Whether no call of a later step can be issued before this one has ended."""
+        return not self.config.rollout.staleness or index + 1 == self.config.steps or self._is_evaluated(index)
 
     def _evaluated(self, report: StepReport) -> None:
         """Evaluate where that is due and report; a step whose evaluation fails is reported without it."""
@@ -209,35 +228,64 @@ class RunFlow(LaunchedFlow):
             if report.metrics:
                 self._on_step(report)
 
-    def _next_prompts(self) -> list[Prompt]:
+    def _next_prompts(self, index: int) -> list[Prompt]:
         self._batches += 1
+        self._taken[index] = self._batches
         return [prompt_of(item) for item in self._stream.batch(self._batches - 1)]
 
-    def _report(self, index: int, handles: Sequence[Handle]) -> StepReport:
+    def _report(self, step: RunStep, handles: Sequence[Handle]) -> StepReport:
         results = [result for handle in handles for result in handle.wait() if isinstance(result, TrainResult)]
-        report = StepReport(index + 1, batches=self._batches)
+        report = StepReport(step.index + 1, batches=self._taken[step.index])
         for result in results:
             report.metrics.update(result.metrics)
             report.samples.extend(result.samples)
             report.tokens += result.tokens
             report.count += result.count
             report.left_out.extend(result.left_out)
-        report.time = self._time(handles)
+        report.metrics.update(self._accounts(step, results))
+        report.time = self._time(step, handles)
         seconds = report.time.seconds
         report.metrics.update(report.time.metrics())
         report.metrics["throughput/tokens_per_s"] = report.tokens / seconds
         report.metrics["throughput/tokens_per_device_per_s"] = report.tokens / seconds / max(1, len(report.time.devices))
         report.metrics["throughput/samples_per_s"] = report.count / seconds
-        report.metrics["memory/peak_gb"] = max((peak for handle in handles for peak in handle.peak_memory()), default=0) / 1e9
-        report.metrics["progress/epoch"] = self._stream.epoch(self._batches)
+        report.metrics.update(memory_metrics(handles))
+        report.metrics["progress/epoch"] = self._stream.epoch(report.batches)
         return report
 
-    def _time(self, handles: Sequence[Handle]) -> StepTime:
-        """Of the step that has just ended, on the devices of all roles."""
-        ended = time.monotonic()
+    def _accounts(self, step: RunStep, results: Sequence[TrainResult]) -> dict[str, float]:
+        """Samples that were asked for, and what is known of those that were given up early."""
+        responses = 1 if "examples" in self._groups else self.config.rollout.group_size
+        surplus = [result.surplus for result in results if result.surplus is not None]
+        found = sum(surplus, Surplus()).metrics() if surplus else {}
+        return {"rollout/samples": float(step.fed * responses), **found}
+
+    def _time(self, step: RunStep, handles: Sequence[Handle]) -> StepTime:
+        """Of a step that has just ended, on the devices of all roles."""
+        now = time.monotonic()
+        own = [call for handle in handles for call in handle.calls()]
+        others = self._calls_of([other for other in self._open if other is not step])
         seats = {(group.role, rank): seat.devices for group in self._groups.values() for rank, seat in enumerate(group.seats)}
-        calls = [Placed(call, seats[call.role, call.rank]) for handle in handles for call in handle.calls()]
-        return break_down(calls, {device for devices in seats.values() for device in devices}, self._began, ended)
+        devices = {device for devices in seats.values() for device in devices}
+        placed, beside = ([Placed(call, seats[call.role, call.rank]) for call in calls] for calls in (own, others))
+        spent = step_time(placed, beside, devices, step.began, self._ended, now)
+        self._ended = spent.ended
+        return spent
+
+    def _calls_of(self, steps: Sequence[RunStep]) -> list[Call]:
+        """Those that go on, and then those that have answered: what ends in between is in either."""
+        if not steps:
+            return []
+        running = under_way(self._groups.values())
+        return [*running, *(call for step in steps for handle in step.handles for call in handle.answered())]
+
+
+def memory_metrics(handles: Sequence[Handle]) -> dict[str, float]:
+    """Of calls that have ended: what their processes needed, and what other roles were given room by."""
+    peak = max((peak for handle in handles for peak in handle.peak_memory()), default=0)
+    offloaded = [switch.size for handle in handles for switches in handle.switches() for switch in switches
+                 if switch.kind == "offload"]
+    return {"memory/peak_gb": peak / 1e9} | ({"memory/offloaded_gb": sum(offloaded) / 1e9} if offloaded else {})
 
 
 def prompt_of(item: StreamItem) -> Prompt:
@@ -245,7 +293,18 @@ def prompt_of(item: StreamItem) -> Prompt:
     return Prompt(item.id, row.text, row.messages, row.answer, row.columns, row.target)
 
 
-def _ended(handle: Handle, patience: float) -> bool:
+def _await(handles: Sequence[Handle], patience: float) -> None:
+    """Until the calls have ended, well or not, or so many seconds are over. A call that begins anew in a process that is
+    being started again has nothing left to save."""
+    deadline = time.monotonic() + patience
+    for handle in handles:
+        while not _ended(handle, min(_SLICE_S, deadline - time.monotonic())):
+            is_held = not set(handle.ranks) <= set(handle.group.present)
+            if is_held or handle.done() or time.monotonic() >= deadline:
+                break
+
+
+def _ended(handle: Handle, patience: float = 0.0) -> bool:
     """Whether the call came to a good end in time. Its error would only repeat why the run was cancelled."""
     try:
         handle.wait(max(0.01, patience))

@@ -51,6 +51,13 @@ METRICS = (
     Metric("actor/grad_norm", "", "norm of the gradient before clipping"),
     Metric("actor/lr", "", "learning rate of the step"),
     Metric("actor/skipped", "", "whether no sample took part, so that nothing was trained (then 1, else absent)"),
+    Metric("actor/chunk", "prompts", "mean of what was trained at once while others were generated; absent where the step was "
+           "gathered first"),
+    Metric("actor/samples", "samples", "samples of the step that were trained"),
+    Metric("actor/dropped/<reason>", "samples", "those that were not, though they came: `no_reward`, `no_part` (the algorithm "
+           "leaves them out), `surplus` (of more prompts than a step trains), `empty` (no token to train); absent where there "
+           "are none"),
+    Metric("rollout/samples", "samples", "samples that were asked for in the step: prompts times responses to each"),
     Metric("rollout/response_len/mean", "tokens", "mean length of the responses"),
     Metric("rollout/response_len/max", "tokens", "longest response"),
     Metric("rollout/response_len/clip_frac", "fraction", "responses that were cut at the length limit"),
@@ -58,12 +65,18 @@ METRICS = (
     Metric("rollout/left_out", "samples", "examples of supervised training that are longer than rollout.max_new_tokens"),
     Metric("rollout/dynamic/rounds", "", "times that the step generated until enough prompts took part (dynamic sampling)"),
     Metric("rollout/dynamic/dropped_frac", "fraction", "prompts that would take part, but were more than the step trains"),
+    Metric("rollout/overprovision/dropped", "samples", "responses that were dropped, since enough others were there before "
+           "(rollout.overprovision)"),
+    Metric("rollout/overprovision/dropped_frac", "fraction", "of all responses that were asked"),
+    Metric("rollout/overprovision/length_bias", "tokens", "mean length of the responses that were kept, less that of all; "
+           "dropped ones count with what they had, so that the true value is lower"),
     Metric("rollout/aborted", "samples", "responses that were ended before they were finished"),
     Metric("rollout/staleness/mean", "versions", "mean age of the trained tokens' policy when they were trained"),
     Metric("rollout/staleness/max", "versions", "age of the oldest trained token's policy"),
     Metric("rollout/logp_diff/mean", "nats", "mean distance of log p(trainer) from log p(engine) at trained tokens"),
     Metric("rollout/logp_diff/max", "nats", "largest distance of log p(trainer) from log p(engine)"),
-    Metric("timing/step_s", "s", "wall time of the step: the sum of all its parts below, each a mean over the devices"),
+    Metric("timing/step_s", "s", "wall time of the step, since the end of the one before where steps overlap: the sum of all "
+           "its parts below, each a mean over the devices"),
     Metric("timing/eval_s", "s", "wall time of the evaluation after the step, which is no part of `timing/step_s`"),
     Metric("timing/sync_s", "s", "nothing computed, and weights were on their way from the actor to the rollout"),
     Metric("timing/onload_s", "s", "moving a role's state to its device"),
@@ -77,6 +90,8 @@ METRICS = (
     Metric("throughput/tokens_per_device_per_s", "1/s", "the same for each device"),
     Metric("throughput/samples_per_s", "1/s", "responses over the wall time of the step"),
     Metric("memory/peak_gb", "GB", "highest main memory that a process of any role has needed so far"),
+    Metric("memory/offloaded_gb", "GB", "what roles moved off their devices in the step, to make room for others; absent where "
+           "nothing was"),
     Metric("eval/<task>/mean@<k>", "fraction", "responses that succeed, of all k to each prompt"),
     Metric("eval/<task>/pass@<k>", "fraction", "prompts with at least one success among k responses"),
     Metric("eval/<task>/successes", "samples", "responses whose reward is at least `eval.success`"),
@@ -88,6 +103,8 @@ METRICS = (
     Metric("progress/tokens", "tokens", "prompt and response tokens since the start of the run, resumes included"),
     Metric("progress/samples", "samples", "responses since the start of the run, resumes included"),
     Metric("progress/epoch", "epochs", "passes over the data"),
+    Metric("progress/restarts", "", "processes and roles that were started again after a death, since the start of the run; "
+           "absent while there was none"),
 )
 """Every metric of the built-in parts; the table in docs/runs.md lists the same. Plugins may add names of their own."""
 

@@ -14,17 +14,23 @@ from rlinf_cli.data.sources import Source, fingerprint
 from rlinf_cli.data.stream import PromptStream
 from rlinf_cli.errors import UsageError, did_you_mean
 from rlinf_cli.flow.devices import DeviceRequest, parse_devices
-from rlinf_cli.flow.placement import Placement, RoleSpec, load_placement, temporal
+from rlinf_cli.flow.placement import Placement, RoleSpec, fuse, spatial, temporal
+from rlinf_cli.flow.placement_text import is_file, is_line, load_placement, parse_placement
 from rlinf_cli.models.check import check_model
 from rlinf_cli.plugins.loader import Plugins
 from rlinf_cli.plugins.references import check_function
 from rlinf_cli.runs.data import evaluation_sources, training_sources, without_overlong
 from rlinf_cli.runs.evaluation import Evaluation, evaluation_on
 from rlinf_cli.runs.lifecycle import check_loggers
+from rlinf_cli.workers.surplus import asked
 from rlinf_cli.workflows.base import Role, Workflow
 
 EVALUATED = ("rollout", "reward")
 """Roles of an evaluation, of whatever workflow."""
+SCORING = ("reference", "critic")
+"""Roles that score with a model of their own, and so lie with what trains."""
+MODES = {"temporal": temporal, "spatial": spatial}
+"""Placements by a rule."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def prepare(config: RunConfig, plugins: Plugins) -> Prepared:
     roles = {role.name: role for role in workflow.roles(config)}
     sources = training_sources(config, plugins, supervised="examples" in roles)
     _check_rows(config, roles, [source for source in sources if not source.deferred])
-    stream = PromptStream(sources, config.rollout.prompts, config.seed, config.data.shuffle)
+    stream = PromptStream(sources, _per_batch(config, roles), config.seed, config.data.shuffle)
     devices = None if config.cluster.address else parse_devices(config.cluster.devices)
     placement = None if devices is None else place(config, list(roles.values()), devices.count, devices.kind)
     evaluation = open_evaluation(config, workflow, plugins) if config.eval.every else None
@@ -86,8 +92,13 @@ def admit(prepared: Prepared, plugins: Plugins, say: Callable[[str], None]) -> P
     _check_rows(config, prepared.roles, [source for source in sources if source.deferred])
     kept = without_overlong(sources, config, plugins, say)
     evaluation = prepared.evaluation and admit_evaluation(prepared.evaluation, plugins, say)
-    return replace(prepared, stream=PromptStream(kept, config.rollout.prompts, config.seed, config.data.shuffle),
-                   evaluation=evaluation)
+    stream = PromptStream(kept, prepared.stream.per_batch, config.seed, config.data.shuffle)
+    return replace(prepared, stream=stream, evaluation=evaluation)
+
+
+def _per_batch(config: RunConfig, roles: Container[str]) -> int:
+    """Prompts that a step asks: rows that are learned as they are need no surplus."""
+    return config.rollout.prompts if "examples" in roles else asked(config.rollout.prompts, config.rollout.overprovision)
 
 
 def _check_rows(config: RunConfig, roles: Container[str], sources: Iterable[Source]) -> None:
@@ -114,7 +125,10 @@ def _check_reward(config: RunConfig, first: Row, name: str) -> None:
 
 def cautions(prepared: Prepared) -> Iterator[str]:
     """What the user should know of the configuration before it runs, a sentence each."""
-    rollout = prepared.config.rollout
+    config, rollout = prepared.config, prepared.config.rollout
+    if config.deterministic and "rollout" in prepared.roles and not hasattr(config.settings("engine"), "batch_invariant"):
+        yield (f"deterministic=true: engine.name={config.engine.name} has no key batch_invariant, so that the last bits of what "
+               "it generates may depend on what else it generates at the time, and so on the placement")
     if "examples" not in prepared.roles and rollout.is_truncated:
         chosen = ", ".join(f"rollout.{name}={value:g}" for name, value, off in (
             ("top_k", rollout.top_k, 0), ("top_p", rollout.top_p, 1), ("min_p", rollout.min_p, 0)) if value != off)
@@ -124,7 +138,19 @@ def cautions(prepared: Prepared) -> Iterator[str]:
 
 def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:
     """The placement that the configuration asks for on so many devices."""
-    specs = [RoleSpec(role.name, role.ranks) for role in roles]
-    if config.placement == "temporal":
-        return temporal(specs, devices, kind)
-    return load_placement(Path(config.placement), specs, devices, kind)
+    specs = [RoleSpec(role.name, role.ranks, role.stateful or role.name in SCORING, role.chunked) for role in roles]
+    placement = _placement(config, specs, devices, kind)
+    return fuse(placement) if config.cluster.fused else placement
+
+
+def _placement(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind: str) -> Placement:
+    text = config.placement
+    if text in MODES:
+        return MODES[text](roles, devices, kind)
+    if is_file(text):
+        return load_placement(Path(text), roles, devices, kind)
+    if is_line(text):
+        return parse_placement(text, roles, devices, kind)
+    raise UsageError(f"placement={text} (from {config.origin('placement')}) is no mode, file or assignment"
+                     f"{did_you_mean(text, MODES)}: write temporal, spatial, FILE.yaml, or which roles run where, as in "
+                     "rollout+reward:0-1,actor:1")

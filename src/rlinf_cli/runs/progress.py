@@ -24,7 +24,7 @@ _WINDOW = 20
 
 
 class Progress(ABC):
-    """Used in a `with` statement; all calls come from one thread, and none waits for the terminal's refresh."""
+    """Used in a `with` statement; all calls but `message` come from one thread, and none waits for the terminal's refresh."""
 
     def __enter__(self) -> Progress:
         return self

@@ -1,8 +1,9 @@
 """`trace.json`: what every rank did when, in Chrome's trace event format, which ui.perfetto.dev opens.
 
 Times in it are microseconds since the run's first step began (`origin`, in seconds since 1970). A process is a device, a
-thread a rank (and a second one what was called beside its ordinary calls); the process `run` has the steps and what lies
-between.
+thread a rank (and further ones what was called beside its ordinary calls); the process `run` has the steps and what lies
+between. A step's slice is the time between the end of the step before it and its own; where it was under way before that,
+another slice shows all of it. A call is drawn once, whole, with the step in whose time it ended.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -62,6 +64,8 @@ class TraceWriter:
         self._path, self._keep, self._warn = path, keep, warn
         self._steps: deque[_Step] = deque()
         self._threads: dict[tuple[int, str], int] = {}
+        self._taken: dict[tuple[int, str], float] = {}
+        """Until when, of threads of which there are as many as slices overlap."""
         self._names: dict[int, str] = {_RUN: "run"}
         self._start: float | None = None
         self._due, self._size, self._is_written = 0.0, 0, True
@@ -129,20 +133,26 @@ class TraceWriter:
         if spent is None:
             return
         yield self._slice(_RUN, "steps", name, spent.began, spent.ended)
+        if spent.opened < spent.began:
+            yield self._slice(_RUN, self._lane(_RUN, "under way", spent.opened, spent.ended), name, spent.opened, spent.ended)
         for metric in _SHOWN:
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 yield {"ph": "C", "pid": _RUN, "ts": self._us(spent.ended), "name": metric, "args": {"value": value}}
         for device, states in spent.devices.items():
             yield {**self._slice(device + 2, "device", name, spent.began, spent.ended), "cat": "device",
                    "args": {state: round(seconds, 6) for state, seconds in states.items()}}
-        slices = (one for placed in spent.calls for one in self._call(placed))
+        calls = sorted(spent.calls, key=lambda placed: placed.call.timing.began)
+        slices = (one for placed in calls for one in self._call(placed))
         yield from heapq.nlargest(MOST_SLICES, slices, key=lambda one: one["dur"])
 
     def _call(self, placed: Placed) -> Iterator[Event]:
         call = placed.call
-        thread = f"{call.role}[{call.rank}]{' beside' if call.beside else ''}"
+        first, last = call.timing.began, call.timing.began + call.timing.total
         for device in placed.devices:
-            yield self._slice(device + 2, thread, call.method, call.timing.began, call.timing.began + call.timing.total)
+            thread = f"{call.role}[{call.rank}]"
+            if call.beside:
+                thread = self._lane(device + 2, f"{thread} beside", first, last)
+            yield self._slice(device + 2, thread, call.method, first, last)
             for began, ended, kind in pieces(call):
                 if kind is not None:
                     yield self._slice(device + 2, thread, kind, began, ended)
@@ -150,6 +160,13 @@ class TraceWriter:
     def _slice(self, process: int, thread: str, name: str, began: float, ended: float) -> Event:
         return {"ph": "X", "pid": process, "tid": self._thread(process, thread), "ts": self._us(began),
                 "dur": round(max(0.0, ended - began) * 1e6, 1), "name": name}
+
+    def _lane(self, process: int, name: str, began: float, ended: float) -> str:
+        """The first thread of this name, or `NAME 2` and so on, that is free: slices of a thread must not overlap."""
+        names = (f"{name} {number}" if number > 1 else name for number in count(1))
+        lane = next(one for one in names if self._taken.get((process, one), 0.0) <= began)
+        self._taken[process, lane] = ended
+        return lane
 
     def _thread(self, process: int, name: str) -> int:
         # no number twice, in whatever process: viewers differ in whether they look at the process

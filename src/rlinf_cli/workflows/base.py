@@ -24,6 +24,8 @@ class Role:
     """`all`: one rank a device of its placement; `one`: a single rank."""
     stateful: bool = False
     """Holds what is trained: gets the checkpoint on resume and writes it."""
+    chunked: bool = False
+    """Takes its items in chunks: its constructor has a keyword `granularity`, their bounds (or None)."""
 
 
 class Step(Protocol):
@@ -35,8 +37,9 @@ class Step(Protocol):
         """New channels of this step's own, which end with it."""
         ...
 
-    def feed(self, prompts: Channel) -> None:
-        """Put the next prompts of the data, a batch, and close the channel."""
+    def feed(self, prompts: Channel, answers: Channel | None = None) -> None:
+        """Put the next prompts of the data, a batch, and close the channel. Where more are asked than are trained
+        (`rollout.overprovision`), the channel of their answers closes as soon as there are enough."""
         ...
 
 
@@ -52,13 +55,14 @@ class Flow(Protocol):
         ...
 
     def steps(self) -> Iterator[Step]:
-        """The steps still to do. The next one comes as soon as the staleness bound lets it start: strictly on-policy,
-        that is once everything of the step before has ended."""
+        """The steps still to do. The next one comes as soon as the staleness bound (`rollout.staleness`, S) lets it start: once
+        everything of the step S + 1 before it has ended, strictly on-policy (S=0) that is of the one before. All calls of a
+        step are issued before the next one is asked for; they belong to it, and end in whatever order."""
         ...
 
     def wait(self, call: Handle) -> list[Any]:
-        """A call's results by rank, in the middle of a step: where what to do next depends on them. Waits for the calls
-        before it too, so that what is raised is the failure that others follow from."""
+        """A call's results by rank, in the middle of a step: where what to do next depends on them. A failure of any other call
+        under way is raised as well: the one that others follow from."""
         ...
 
 

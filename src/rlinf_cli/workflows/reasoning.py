@@ -21,12 +21,12 @@ class Reasoning:
     """Each prompt is answered several times, the answers are scored as they come, and trained a step at a time."""
 
     def roles(self, config: RunConfig) -> list[Role]:
-        reference = [Role("reference", "rlinf_cli.workers.reference:ReferenceWorker")]
+        reference = [Role("reference", "rlinf_cli.workers.reference:ReferenceWorker", chunked=True)]
         return [
             Role("rollout", "rlinf_cli.workers.rollout:RolloutWorker"),
-            Role("reward", "rlinf_cli.workers.reward:RewardWorker", ranks="one"),
+            Role("reward", "rlinf_cli.workers.reward:RewardWorker", ranks="one", chunked=True),
             *(reference if trait(config, "needs_reference") else []),
-            Role("actor", "rlinf_cli.workers.actor:ActorWorker", stateful=True),
+            Role("actor", "rlinf_cli.workers.actor:ActorWorker", stateful=True, chunked=True),
         ]
 
     def run(self, flow: Flow) -> None:
@@ -61,7 +61,7 @@ def answer(flow: Flow, step: Step) -> Channel:
     """Answer and score the next batch of prompts; the channel of scored groups."""
     rollout, reward = flow.groups("rollout", "reward")
     prompts, samples, scored = step.channels("prompts", "samples", "scored")
-    step.feed(prompts)
+    step.feed(prompts, samples)
     rollout.generate(prompts, samples)
     reward.score(samples, scored)
     return scored

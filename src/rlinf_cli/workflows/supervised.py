@@ -20,7 +20,7 @@ class Supervised:
 
     def roles(self, config: RunConfig) -> list[Role]:
         evaluation = [Role("rollout", "rlinf_cli.workers.rollout:RolloutWorker"),
-                      Role("reward", "rlinf_cli.workers.reward:RewardWorker", ranks="one")]
+                      Role("reward", "rlinf_cli.workers.reward:RewardWorker", ranks="one", chunked=True)]
         return [
             Role("examples", "rlinf_cli.workers.examples:ExamplesWorker", ranks="one"),
             *(evaluation if config.eval.every else []),

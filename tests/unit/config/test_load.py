@@ -20,8 +20,10 @@ def test_defaults_are_those_of_the_dataclasses_and_presets(config):
 
 def test_every_key_of_the_specification_has_its_default(config):
     assert config("data.name=sums", "model.name=./m").to_dict() == {
-        "name": "", "seed": 0, "steps": 100, "workflow": "reasoning", "placement": "temporal", "runs_dir": "runs",
-        "cluster": {"devices": "auto", "address": "", "start_timeout_s": 300.0, "call_timeout_s": 3600.0},
+        "name": "", "seed": 0, "deterministic": False, "steps": 100,
+        "workflow": "reasoning", "placement": "temporal", "runs_dir": "runs",
+        "cluster": {"devices": "auto", "address": "", "start_timeout_s": 300.0, "call_timeout_s": 3600.0,
+                    "stall_timeout_s": 300.0, "restarts": 3, "fused": False, "weights_delta": False},
         "model": {"name": "./m"},
         "data": {"name": "sums", "prompt_key": "", "answer_key": "", "target_key": "", "split": "train", "system_prompt": "",
                  "overlong": "drop", "shuffle": True},
@@ -29,13 +31,14 @@ def test_every_key_of_the_specification_has_its_default(config):
         "algorithm": {"name": "grpo", "epochs": 1, "minibatches": 1, "clip_low": 0.2, "clip_high": 0.28,
                       "aggregation": "token-mean"},
         "rollout": {"prompts": 16, "group_size": 8, "max_prompt_tokens": 1024, "max_new_tokens": 256,
-                    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": []},
+                    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [], "staleness": 0,
+                    "in_flight": "continue", "overprovision": 0.0},
         "engine": {"name": "torch", "slots": 32},
         "trainer": {"name": "torch", "lr": 1e-6, "betas": [0.9, 0.999], "micro_batch_tokens": 4096,
                     "train_layers": None, "schedule": "constant", "frozen": []},
         "checkpoint": {"every": 0, "keep_last": 2, "best": ""},
         "eval": {"every": 0, "data": "", "prompts": 128, "k": 1, "temperature": 0.0, "max_new_tokens": 0, "success": 1.0},
-        "log": {"samples": 4, "trace": 100, "loggers": []},
+        "log": {"samples": 4, "trace": 100, "events": False, "loggers": []},
     }
 
 
@@ -206,8 +209,7 @@ class TestValues:
         ("trainer.schedule=step", "trainer.schedule=step (from the command line): must be one of constant, cosine"),
         ("cluster.devices=gpu:2", "cluster.devices=gpu:2 (from the command line): must be auto, cpu:N or cuda:N"),
         ("cluster.devices=cpu:0", "cluster.devices=cpu:0 (from the command line): must be auto, cpu:N or cuda:N"),
-        ("placement=auto", "placement=auto (from the command line): must be temporal or a YAML file that assigns roles "
-                           "to devices"),
+        ("placement=", "placement= (from the command line): must be temporal, spatial, ROLES:DEVICES,... or a YAML file"),
     ])
     def test_a_wrong_one_is_one_clear_sentence(self, problems, argument, words):
         assert problems(argument) == [words]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf_cli.flow.timeline import Call, CallTiming
-from rlinf_cli.runs.breakdown import STATES, WAITS, Placed, break_down, mean, pieces
+from rlinf_cli.runs.breakdown import STATES, WAITS, Placed, break_down, mean, pieces, step_time
 
 
 def call(role, began, ended, *spans, rank=0, devices=(0,)):
@@ -45,6 +45,11 @@ def test_of_several_waits_the_more_telling_one_counts(kind, hidden):
 def test_roles_that_compute_at_once_share_the_time():
     calls = [call("rollout", 0, 10), call("reward", 4, 8), call("reward", 4, 8, rank=1)]
     assert spent(calls) == {"rollout": pytest.approx(6 + 4 / 3), "reward": pytest.approx(4 * 2 / 3)}
+
+
+def test_a_rank_counts_once_however_many_of_its_calls_compute():
+    calls = [call("rollout", 0, 6), call("rollout", 2, 10), call("reward", 2, 10, rank=0)]
+    assert spent(calls) == {"rollout": 6, "reward": 4}
 
 
 def test_a_rank_counts_on_each_of_its_devices():
@@ -134,3 +139,92 @@ def test_a_device_is_never_idle_or_waiting_where_a_call_on_it_computes(made):
         computed = sum(end - start for start, end in pairwise(edges)
                        if any(kind is None and a <= start and end <= b for one in mine for a, b, kind in pieces(one)))
         assert sum(value for state, value in times.items() if state not in STATES) == pytest.approx(computed)
+
+
+class TestOverlappingSteps:
+    """Step 1 generates in 0-4 and trains in 4-8; step 2 generates in 1-7, and trains in 8-11."""
+
+    ONE = (call("rollout", 0, 4), call("actor", 4, 8, devices=(1,)))
+    TWO = (call("rollout", 1, 7), call("actor", 8, 11, devices=(1,)))
+
+    def first(self):
+        under_way = [call("rollout", 1, 7), call("actor", 8, 8.5, (8, 8.5, "wait_data"), devices=(1,))]
+        return step_time(self.ONE, under_way, (0, 1), 0.0, 0.0, 8.5)
+
+    def second(self):
+        return step_time(self.TWO, (), (0, 1), 1.0, 8.0, 11.0)
+
+    def test_a_step_has_the_time_since_the_end_of_the_one_before(self):
+        first, second = self.first(), self.second()
+        assert (first.began, first.ended, first.opened) == (0.0, 8.0, 0.0)
+        assert (second.began, second.ended, second.opened) == (8.0, 11.0, 1.0)
+
+    def test_what_later_steps_do_meanwhile_is_no_idle_time(self):
+        assert self.first().devices[0] | {"idle": None} == {**dict.fromkeys((*WAITS, "idle"), 0.0), "rollout": 7.0, "idle": None}
+        assert self.first().devices[0]["idle"] == 1.0
+        assert self.first().devices[1]["actor"] == 4.0
+        assert self.second().devices[1] == {**dict.fromkeys(STATES, 0.0), "actor": 3.0}
+        assert self.second().devices[0]["idle"] == 3.0
+
+    def test_every_call_is_of_the_step_in_whose_time_it_ended(self):
+        assert [placed.call.timing.total for placed in self.first().calls] == [6, 4, 4]
+        assert [placed.call.timing.began for placed in self.second().calls] == [8]
+
+    def test_a_call_that_answered_after_it_was_asked_about_counts_once(self):
+        asked, answered = call("rollout", 1, 6.9), call("rollout", 1, 7)
+        found = step_time(self.ONE, [asked, answered], (0, 1), 0.0, 0.0, 8.5)
+        assert [placed.call.timing.total for placed in found.calls if placed.call.role == "rollout"] == [6, 4]
+
+    def test_a_step_that_is_alone_ends_when_that_is_seen(self):
+        found = step_time(self.ONE, (), (0, 1), 2.0, 1.0, 9.0)
+        assert (found.began, found.ended) == (2.0, 9.0)
+        assert len(found.calls) == 2
+
+    def test_an_end_that_another_clock_shows_too_early_is_taken_to_be_now(self):
+        found = step_time([call("actor", 0, 4)], [call("rollout", 1, 7)], (0,), 0.0, 5.0, 8.0)
+        assert (found.began, found.ended) == (5.0, 8.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.01, 5), st.lists(calls(), min_size=1, max_size=4)), min_size=1, max_size=5))
+def test_the_times_of_overlapping_steps_are_the_run(made):
+    """Steps end in order, each when its last call has ended; the calls of later ones are known so far. What is told of them,
+    together, is what would be told of the whole at once, and each call is drawn once."""
+    seconds, now = [], 0.0
+    for length, _ in made:
+        now += length
+        seconds.append(now)
+    steps = [[_moved(one, index, end) for index, one in enumerate(own)] for (_, own), end in zip(made, seconds, strict=True)]
+    found, before = [], 0.0
+    for number, (own, end) in enumerate(zip(steps, seconds, strict=True)):
+        others = [_so_far(one, end) for later in steps[number + 1 :] for one in later if one.call.timing.began < end]
+        found.append(step_time(own, others, range(3), 0.0, before, end + 1e-9))
+        before = found[-1].ended
+    every = [one for own in steps for one in own]
+    whole = break_down(every, range(3), 0.0, before)
+    for device in range(3):
+        assert sum(sum(one.devices[device].values()) for one in found) == pytest.approx(before, rel=1e-6)
+        for state in {*STATES, "rollout", "reward", "actor"}:
+            parts = sum(one.devices[device].get(state, 0.0) for one in found)
+            assert parts == pytest.approx(whole.devices[device].get(state, 0.0), abs=1e-6)
+    drawn = [id(one.call.timing) for step in found for one in step.calls]
+    assert len(drawn) == len(set(drawn)) == len(every)
+
+
+def _moved(placed, rank, end):
+    """Of its own rank, ending with its step, or a little before, but not before the run began."""
+    timing = placed.call.timing
+    total = min(timing.total, end)
+    spans = tuple((start, min(stop, total), kind) for start, stop, kind in timing.spans if start < total)
+    moved = CallTiming(end - total, total, spans)
+    return Placed(Call(placed.call.role, int(end * 1e6) * 10 + rank, "work", moved), placed.devices)
+
+
+def _so_far(placed, now):
+    timing = placed.call.timing
+    if timing.began + timing.total <= now:
+        return placed
+    total = now - timing.began
+    spans = tuple((start, min(stop, total), kind) for start, stop, kind in timing.spans if start < total)
+    call = placed.call
+    return Placed(Call(call.role, call.rank, call.method, CallTiming(timing.began, total + 1e-6, spans)), placed.devices)

@@ -546,3 +546,47 @@ def test_everything_is_on_the_disk_before_it_counts(directory, monkeypatch):
                       ".writing-step_000020"}
     assert events[published + 1 :] == [("sync", "checkpoints"), ("sync", ".latest.tmp"), ("replace", "latest"),
                                        ("sync", "checkpoints"), ("rename", ".removed-step_000010")]
+
+
+def test_several_can_be_filled_at_once_and_count_in_their_own_time(directory):
+    checkpoints = Checkpoints(directory, 9)
+    for step in (2, 4):
+        (checkpoints.begin(step) / "weights").write_text(str(step))
+    assert checkpoints.steps() == []
+    checkpoints.commit(2, {"step": 2})
+    assert (checkpoints.latest(full=True).step, checkpoints.steps()) == (2, [2])
+    checkpoints.commit(4, {"step": 4})
+    assert (checkpoints.latest(full=True).step, checkpoints.steps()) == (4, [2, 4])
+
+
+def test_what_was_begun_and_never_complete_leaves_nothing_behind(directory):
+    checkpoints = Checkpoints(directory)
+    checkpoints.begin(2)
+    checkpoints.recover()
+    assert list(directory.iterdir()) == []
+    (checkpoints.begin(2) / "weights").write_text("again")
+    (checkpoints.begin(2) / "other").write_text("once more")  # empty each time
+    checkpoints.commit(2, {})
+    assert not (checkpoints.latest().path / "weights").exists()
+
+
+@pytest.mark.parametrize(("damaged", "newest"), [((), 6), ((6,), 4), ((4, 6), 2), ((2, 4, 6), None)])
+def test_the_newest_that_is_complete(directory, damaged, newest):
+    checkpoints = Checkpoints(directory, 9)
+    assert checkpoints.newest() is None
+    for step in (2, 4, 6):
+        with checkpoints.write(step, {}) as path:
+            (path / "weights").write_text("abc")
+    for step in damaged:
+        (checkpoints.open(step).path / "weights").write_text("xyz")
+    found = checkpoints.newest()
+    assert (found and found.step) == newest
+
+
+def test_what_lies_behind_where_the_run_went_back_to_is_none_of_its_own(directory):
+    checkpoints = Checkpoints(directory, 9)
+    for step in (2, 4, 6):
+        with checkpoints.write(step, {}):
+            pass
+    checkpoints.rewind(4)
+    assert checkpoints.newest().step == 4

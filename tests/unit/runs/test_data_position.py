@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from rlinf_cli.config.load import resolve
 from rlinf_cli.flow.errors import CallTimeoutError
+from rlinf_cli.flow.timeline import Switch
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.runs.flow import RunFlow
 from rlinf_cli.runs.preflight import prepare
@@ -116,12 +118,13 @@ def test_more_prompts_a_step_begin_behind_what_was_taken(prepared):
 class LateCall:
     """A call that has not ended when an interrupt looks at it, and has when it is saved."""
 
-    def __init__(self):
-        self.looks = 0
+    ended, ranks, group = False, (), SimpleNamespace(present=())
+
+    def done(self):
+        return self.ended
 
     def wait(self, timeout=None):
-        self.looks += 1
-        if self.looks == 1:
+        if not self.ended:
             raise CallTimeoutError("not ended")
         return [TrainResult(metrics={"reward/mean": 0.5}, tokens=70, count=7)]
 
@@ -131,17 +134,24 @@ class LateCall:
     def peak_memory(self):
         return [2_000_000_000, 1_000_000_000]
 
+    def switches(self):
+        return [(Switch("offload", 500_000_000, 0.1), Switch("onload", 500_000_000, 0.1)), (Switch("offload", 250_000_000, 0.1),)]
+
 
 def test_a_step_whose_training_outlasts_an_interrupt_counts_with_its_prompts(prepared):
     made, reports = prepared(20, 4), []
     flow = RunFlow(made.config, {}, made.stream, 0, 0, reports.append)
     step = next(flow.steps())
     step.feed(Fed())
-    flow._handles.append(LateCall())
+    late = LateCall()
+    step.handles.append(late)
     flow.cancel("interrupted", 0.01)
     assert reports == []
+    late.ended = True
     flow.catch_up()
     flow.catch_up()
     (report,) = reports
     assert (report.number, report.batches, report.count, report.tokens) == (1, 1, 7, 70)
     assert report.metrics["memory/peak_gb"] == 2.0
+    assert report.metrics["memory/offloaded_gb"] == 0.75
+    assert report.metrics["rollout/samples"] == 4 * made.config.rollout.group_size

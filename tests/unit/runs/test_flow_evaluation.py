@@ -6,9 +6,11 @@ import pytest
 
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.errors import ChannelBrokenError
-from rlinf_cli.runs.flow import LaunchedFlow, RunFlow, StepReport
+from rlinf_cli.runs.flow import LaunchedFlow, RunFlow
+from rlinf_cli.runs.step import StepReport
 
-CONFIG = SimpleNamespace(cluster=SimpleNamespace(call_timeout_s=5.0), log=SimpleNamespace(samples=2), steps=4)
+CONFIG = SimpleNamespace(cluster=SimpleNamespace(call_timeout_s=5.0), log=SimpleNamespace(samples=2), steps=4,
+                         rollout=SimpleNamespace(staleness=0, prompts=1, overprovision=0.0))
 
 
 class Evaluation:
@@ -85,9 +87,8 @@ class TestAnswers:
         made = LaunchedFlow(CONFIG, {})
         made.settled = 0
 
-        def settle():
+        def settle(handles):
             made.settled += 1
-            return []
 
         made._settle = settle
         return made
@@ -104,17 +105,17 @@ class TestAnswers:
         groups = launched.evaluate(self.evaluation(lambda n, at_least, timeout: iter([["a"], ["b", "c"]])), 7)
         assert groups == ["a", "b", "c"]
         assert launched.settled == 1
-        assert launched._step is None
+        assert launched._evaluating is launched._issuing is None
 
     def test_a_broken_channel_raises_what_broke_it(self, launched):
         def chunks(n, at_least, timeout):
             yield ["a"]
             raise ChannelBrokenError("reward[0] died")
 
-        def settle():
+        def settle(handles):
             raise RunError("reward[0] on node-0 died (signal 9)")
 
         launched._settle = settle
         with pytest.raises(RunError, match="signal 9"):
             launched.evaluate(self.evaluation(chunks), 7)
-        assert launched._step is not None  # so that `cancel` can end it
+        assert launched._evaluating is not None  # so that `cancel` can end it

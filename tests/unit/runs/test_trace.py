@@ -3,6 +3,8 @@
 import json
 import math
 import os
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -300,3 +302,46 @@ def test_a_copy(opened, path, tmp_path):
     assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
     with pytest.raises(UsageError, match=r"cannot write .*no such file or directory"):
         copy_trace(path, tmp_path / "nowhere/copy.json")
+
+
+class TestOverlappingSteps:
+    """Steps 1, 2 and 3 end at 10, 12 and 14; each was begun two seconds after the one before."""
+
+    def spent(self, number, calls):
+        ended = 8 + 2.0 * number
+        found = break_down(calls, (0, 1), 0.0 if number == 1 else ended - 2, ended)
+        return replace(found, calls=calls, opened=2.0 * (number - 1))
+
+    def written(self, opened):
+        with opened() as writer:
+            # generation of step 2 begins before that of step 1 ends, and ends in the time of step 1, before it
+            writer.step(1, {}, self.spent(1, [call("rollout", 0, "generate", 0, 9, beside=True),
+                                              call("rollout", 0, "generate", 2, 5, beside=True),
+                                              call("rollout", 0, "update_weights", 9.5, 0.5, beside=True)]))
+            writer.step(2, {}, self.spent(2, [call("actor", 1, "train", 10, 2)]))
+            writer.step(3, {}, self.spent(3, [call("rollout", 0, "generate", 8, 4, beside=True)]))
+
+    def test_slices_of_a_thread_do_not_overlap(self, opened, path):
+        self.written(opened)
+        threads = {}
+        for event in events(path, ph="X"):
+            threads.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+        for slices in threads.values():
+            assert all(before[1] <= after[0] for before, after in pairwise(sorted(slices)))
+        found = names(path, "thread_name")
+        assert sorted(name for (pid, _), name in found.items() if pid == 2) == [
+            "device", "rollout[0] beside", "rollout[0] beside 2"]
+
+    def test_a_step_that_began_before_the_end_of_the_one_before_is_shown_whole_too(self, opened, path):
+        self.written(opened)
+        lanes = {tid: name for (_, tid), name in names(path, "thread_name").items()}
+        shown = {(event["name"], lanes[event["tid"]]): (event["ts"] / 1e6, event["dur"] / 1e6)
+                 for event in events(path, ph="X", pid=1)}
+        assert shown == {("step 1", "steps"): (0, 10), ("step 2", "steps"): (10, 2), ("step 3", "steps"): (12, 2),
+                         ("step 2", "under way"): (2, 10), ("step 3", "under way 2"): (4, 10)}
+
+    def test_what_is_read_back_are_the_times_that_add_up(self, opened, path):
+        self.written(opened)
+        assert [(step.number, step.seconds) for step in read_trace(path)] == [(1, 10.0), (2, 2.0), (3, 2.0)]
+        for step in read_trace(path):
+            assert all(sum(states.values()) == pytest.approx(step.seconds) for states in step.devices.values())

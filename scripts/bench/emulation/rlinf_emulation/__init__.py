@@ -1,0 +1,25 @@
+"""Components that sleep as long as they are told to: what is left of a run's time is the program's own.
+
+For benchmarks only. The processes, channels, locks and weights are real; the durations are declared.
+"""
+
+from rlinf_cli.api import Extension, hookimpl
+
+
+@hookimpl
+def register_engines() -> list[Extension]:
+    return [Extension("emulated", target="rlinf_emulation.engine:EmulatedEngine",
+                      config="rlinf_emulation.lengths:EmulatedEngineConfig",
+                      summary="responses of declared lengths, made at one speed whatever runs beside them")]
+
+
+@hookimpl
+def register_trainers() -> list[Extension]:
+    return [Extension("emulated", target="rlinf_emulation.trainer:EmulatedTrainer",
+                      config="rlinf_emulation.lengths:EmulatedTrainerConfig", summary="a declared time a token")]
+
+
+@hookimpl
+def register_algorithms() -> list[Extension]:
+    return [Extension("emulated", target="rlinf_emulation.algorithm:EmulatedAlgorithm",
+                      summary="every sample takes part by itself")]

@@ -1,0 +1,53 @@
+"""How long emulated responses are: a function of the request's id, so that every mode sees the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from rlinf_cli.api import key
+
+CAP = 20.0
+"""Longest response, in mean lengths."""
+TOKENS = 12
+"""Tokens of a response of mean length."""
+
+
+@dataclass(frozen=True)
+class EmulatedEngineConfig:
+    """An engine that sleeps."""
+
+    slots: int = key(8, ge=1)
+    """Responses that are made at the same time."""
+    unit_s: float = key(0.1, gt=0)
+    """Seconds that a response of mean length takes."""
+    lengths: str = key("constant", choices=("constant", "lognormal", "pareto"))
+    """Distribution of the lengths: constant, lognormal with sigma 1, or Pareto with exponent 1.5; mean 1, at most 20."""
+
+
+@dataclass(frozen=True)
+class EmulatedTrainerConfig:
+    """A trainer that sleeps."""
+
+    unit_s: float = key(0.0125, gt=0)
+    """Seconds that a response of mean length takes to train."""
+    weights: int = key(1000, ge=1)
+    """Numbers that it publishes."""
+
+
+def length(distribution: str, request: str) -> float:
+    """Length of a response, in mean lengths."""
+    words = hashlib.blake2b(request.encode(), digest_size=16).digest()
+    first, second = ((int.from_bytes(words[at : at + 8], "little") + 0.5) / 2**64 for at in (0, 8))
+    if distribution == "lognormal":
+        normal = math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
+        return min(CAP, math.exp(normal - 0.5))
+    if distribution == "pareto":
+        return min(CAP, first ** (-1 / 1.5) / 3)
+    return 1.0
+
+
+def tokens(units: float) -> int:
+    """Tokens of a response of that length, one at least."""
+    return max(1, round(units * TOKENS))

@@ -1,0 +1,153 @@
+"""What the modes of execution are worth on long-tailed lengths: EMULATION, with sleep-timed engine and trainer.
+
+    python scripts/bench/modes.py
+
+Processes, channels, locks, weights and the staleness gate are the real ones; only durations are declared (see
+`emulation/`). Two devices of 8 slots, 32 samples a step; a response takes time in proportion to its length, whatever
+runs beside it; training a step takes as long as decoding it at full slots on one device. `temporal`: both devices decode,
+then both train. `async`: one decodes, the other trains, S steps ahead at most. The same samples are compared, 30 steps
+after a warm-up. Ratios:
+
+`async_*`: time of synchronous temporal over that of asynchronous, S=4 · `max_staleness`: the oldest token that was trained ·
+`overhead`: share of a step that is the program's own, where a step is 50 ms of decoding and 50 ms of training.
+In `raw`: the curve over S, and `ideal`, the ratio of an executor that costs nothing (computed, with the same lengths):
+what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "emulation"))
+from rlinf_emulation.lengths import TOKENS, length, tokens  # noqa: E402
+
+SLOTS, SAMPLES, WARM, STEPS = 8, 32, 6, 30
+STALENESS = (0, 1, 2, 4, 8)
+DISTRIBUTIONS = ("constant", "lognormal", "pareto")
+TEMPORAL, SPATIAL = "temporal", "rollout+reward:0,actor:1"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--unit", type=float, default=0.12, help="seconds that a response of mean length takes")
+    parser.add_argument("--staleness", type=int, nargs="+", default=STALENESS)
+    parser.add_argument("--lengths", nargs="+", default=DISTRIBUTIONS, choices=DISTRIBUTIONS)
+    args = parser.parse_args()
+    curves = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for lengths in args.lengths:
+            curves[lengths] = curve(lengths, args, Path(scratch))
+            print(f"{lengths}: {json.dumps(curves[lengths])}", flush=True)
+        overhead = framework_share(Path(scratch))
+    print(json.dumps(report(curves, overhead, args)))
+
+
+def report(curves: dict, overhead: dict, args: argparse.Namespace) -> dict:
+    ratios = {f"async_{lengths}": one["S=4"]["ratio"] for lengths, one in curves.items() if "S=4" in one}
+    oldest = max(run["staleness"] for one in curves.values() for name, run in one.items() if name == "S=4")
+    return {"bench": "modes", "emulation": True,
+            "ratios": {**ratios, "max_staleness": oldest, "overhead": overhead["share"]},
+            "raw": {"unit_s": args.unit, "steps": STEPS, "curves": curves, "overhead": overhead}}
+
+
+def curve(lengths: str, args: argparse.Namespace, scratch: Path) -> dict:
+    """Time of synchronous temporal, and of each S its ratio to that."""
+    most = max(args.staleness)
+    base = run(scratch / f"{lengths}-temporal", lengths, args.unit, WARM + STEPS, TEMPORAL, 0)
+    found = {"temporal": {"seconds": base["seconds"], "ideal_seconds": ideal_temporal(base["ids"], lengths, args.unit)}}
+    for staleness in args.staleness:
+        one = run(scratch / f"{lengths}-{staleness}", lengths, args.unit, WARM + STEPS + most, SPATIAL, staleness)
+        ideal = ideal_spatial(one["ids"], lengths, args.unit, staleness)
+        found[f"S={staleness}"] = {
+            "seconds": one["seconds"], "ratio": round(base["seconds"] / one["seconds"], 3),
+            "ideal": round(found["temporal"]["ideal_seconds"] / ideal, 3), "staleness": one["staleness"],
+            "explained": one["explained"]}
+    return found
+
+
+def run(directory: Path, lengths: str, unit: float, steps: int, placement: str, staleness: int, samples: int = SAMPLES) -> dict:
+    """Seconds of the steps that are compared, the ids of each step's samples, and the age of the oldest token."""
+    directory.mkdir()
+    command = [sys.executable, "-m", "rlinf_cli", "train", "--algo", "emulated", "--engine", "emulated", "--trainer",
+               "emulated", "--name", "bench", "--steps", str(steps), "--devices", "cpu:2", f"placement={placement}",
+               f"rollout.staleness={staleness}", f"rollout.prompts={samples}", "rollout.group_size=1",
+               f"rollout.max_new_tokens={20 * TOKENS}", f"engine.slots={SLOTS}", f"engine.lengths={lengths}",
+               f"engine.unit_s={unit}", f"trainer.unit_s={unit / SLOTS}", f"log.samples={samples}"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE / "emulation"), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stderr[-3000:]}")
+    rows = lines(directory / "runs/bench/metrics.jsonl")
+    last = min(WARM + STEPS, len(rows))
+    window = rows[WARM:last]
+    parts = [sum(value for name, value in row.items() if name.startswith("timing/") and name != "timing/step_s")
+             for row in window]
+    return {"seconds": round(rows[last - 1]["time"] - rows[WARM - 1]["time"], 3),
+            "ids": samples_of(lines(directory / "runs/bench/samples.jsonl")),
+            "staleness": max(row["rollout/staleness/max"] for row in rows),
+            "explained": round(min(part / row["timing/step_s"] for part, row in zip(parts, window)), 4)}
+
+
+def samples_of(rows: Sequence[dict]) -> list[list[str]]:
+    """Ids of the samples of each step, in the order in which their prompts were fed."""
+    steps: dict[int, list[str]] = {}
+    for row in rows:
+        steps.setdefault(row["step"], []).append(row["id"])
+    return [steps[step] for step in sorted(steps)]
+
+
+def ideal_temporal(ids: list[list[str]], lengths: str, unit: float) -> float:
+    """Both devices decode a step, then both train it; nothing else takes time."""
+    return sum(decoding(step, lengths, 2 * SLOTS) + work(step, lengths) / SLOTS / 2 for step in ids[WARM : WARM + STEPS]) * unit
+
+
+def ideal_spatial(ids: list[list[str]], lengths: str, unit: float, staleness: int) -> float:
+    """One device decodes, at most so many steps ahead; the other trains each sample as soon as it can."""
+    slots, published = [0.0] * SLOTS, [0.0]
+    for number, step in enumerate(ids):
+        gate, ends = published[max(0, number - staleness)], []
+        for one in step:
+            units = length(lengths, one)
+            end = max(heapq.heappop(slots), gate) + units
+            heapq.heappush(slots, end)
+            ends.append((end, tokens(units) / TOKENS))
+        at = published[-1]
+        for end, units in sorted(ends):
+            at = max(at, end) + units / SLOTS
+        published.append(at)
+    return (published[WARM + STEPS] - published[WARM]) * unit
+
+
+def decoding(step: Sequence[str], lengths: str, count: int) -> float:
+    slots = [0.0] * count
+    for one in step:
+        heapq.heappush(slots, heapq.heappop(slots) + length(lengths, one))
+    return max(slots)
+
+
+def work(step: Sequence[str], lengths: str) -> float:
+    return sum(tokens(length(lengths, one)) / TOKENS for one in step)
+
+
+def framework_share(scratch: Path) -> dict:
+    """Of a step with 50 ms of decoding and 50 ms of training on one device, both of a single wave of samples."""
+    one = run(scratch / "overhead", "constant", 0.05, WARM + STEPS, "rollout+reward+actor:0", 0, samples=SLOTS)
+    step = one["seconds"] / STEPS
+    return {"step_s": round(step, 4), "share": round(1 - 0.1 / step, 4)}
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the processes of a run are made with, and given when they are made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rlinf_cli.config.load import resolve
+from rlinf_cli.plugins.loader import load_plugins
+from rlinf_cli.runs.checkpoints import Checkpoint
+from rlinf_cli.runs.preflight import prepare
+from rlinf_cli.runs.roles import Roles
+
+INSTALLED = load_plugins(None)
+START = Checkpoint(Path("/run/checkpoints/step_000004"), 4)
+
+
+class Group(SimpleNamespace):
+    def ready(self, timeout):
+        self.waited = timeout
+
+    def on(self, rank):
+        return f"{self.role}[{rank}]"
+
+
+class Cluster:
+    """Notes what is launched."""
+
+    def __init__(self):
+        self.devices = [SimpleNamespace(kind="cpu")] * 2
+        self.launched, self.restartable = {}, {}
+
+    def launch_fused(self, parts, placement, env=None, restartable=False):
+        for part in parts:
+            self.launched[part.role] = part.kwargs
+            self.restartable[part.role] = restartable
+        return [Group(role=part.role, methods=set(dir(part.worker)), launched=1) for part in parts]
+
+    def relaunch(self, role, config, **arguments):
+        self.launched[role] = arguments
+        return [Group(role=role, methods={"send_weights"}, launched=2)]
+
+
+@pytest.fixture
+def roles():
+    def make(*settings, start=None):
+        cluster = Cluster()
+        made = Roles(prepare(resolve([], ["cluster.devices=cpu:2", *settings], {}, INSTALLED), INSTALLED), cluster)
+        made.launch(start)
+        made.cluster = cluster
+        return made
+
+    return make
+
+
+def test_what_holds_a_state_gets_the_checkpoint_and_is_not_started_again_by_itself(roles):
+    made = roles(start=START)
+    assert made.cluster.launched["actor"]["checkpoint"] == str(START.path)
+    assert made.cluster.launched["actor"]["step"] == 4
+    assert "checkpoint" not in made.cluster.launched["rollout"]
+    assert made.cluster.restartable == {"rollout": True, "reward": True, "actor": False}
+    assert made.actor is made.groups["actor"]
+    assert all(group.waited == 300.0 for group in made.groups.values())
+
+
+def test_roles_that_share_the_processes_of_the_state_are_recovered_with_it(roles):
+    made = roles("cluster.fused=true")
+    assert made.cluster.restartable["rollout"] is made.cluster.restartable["actor"] is False
+
+
+@pytest.mark.parametrize(("placement", "streams"), [
+    ("temporal", False), ("spatial", True), ("rollout+reward:0-1,actor:1", False)])
+def test_samples_are_trained_as_they_come_where_they_are_made_on_other_devices(roles, placement, streams):
+    assert roles(f"placement={placement}").cluster.launched["actor"]["stream"] is streams
+
+
+def test_a_recovery_leaves_the_other_roles_as_they_are(roles):
+    made = roles()
+    rollout = made.groups["rollout"]
+    made.relaunch(START)
+    assert made.groups["rollout"] is rollout
+    assert made.actor.launched == 2
+    assert made.cluster.launched["actor"]["step"] == 4
+    made.relaunch(None)
+    assert "checkpoint" not in made.cluster.launched["actor"]
+
+
+@pytest.mark.parametrize(("versions", "said"), [([7], "weights v7"), ([7, -1], "weights v7"), ([-1], "")])
+def test_a_new_process_gets_the_weights_that_the_others_have(roles, versions, said):
+    made, asked = roles(), []
+
+    def send_weights(targets):
+        asked.append(targets)
+        return SimpleNamespace(wait=lambda timeout: versions)
+
+    made.groups["actor"].send_weights = send_weights
+    assert made.send_weights(made.groups["rollout"], 1) == said
+    assert made.send_weights(made.groups["reward"], 0) == ""  # it has none
+    assert asked == ["rollout[1]"]

@@ -22,13 +22,21 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
+    """All that its controller decided, over all tests, is replayed in the end."""
     from rlinf_cli.flow.cluster import Cluster
+    from rlinf_cli.flow.journal_file import read_journal
+    from rlinf_cli.state.channel import ChannelsState
+    from rlinf_cli.state.device_lock import DeviceLockState
+    from rlinf_cli.state.journal import replay
 
     directory = tmp_path_factory.mktemp("run")
     with Cluster.start("cpu:2", directory=directory / "logs", start_timeout=120, call_timeout=60,
-                       run_directory=directory) as started:
+                       run_directory=directory, journal=directory / "events.jsonl") as started:
         started.logs = directory / "logs"
         yield started
+    records = list(read_journal(directory / "events.jsonl"))
+    assert records
+    assert replay(records, {"channels": ChannelsState(), "device_lock": DeviceLockState()}) is None
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from rlinf_cli.flow.channel import Channel
-from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.errors import ChannelBrokenError, WorkerDiedError, WorkerError
-from rlinf_cli.flow.journal_file import read_journal
 from rlinf_cli.flow.worker import Worker
-from rlinf_cli.state.channel import ChannelsState
-from rlinf_cli.state.channel_events import Gone
-from rlinf_cli.state.device_lock import DeviceLockState
-from rlinf_cli.state.journal import replay
 
 pytestmark = pytest.mark.integration
 
@@ -57,17 +51,6 @@ class Scorer(Worker):
 
     def fail(self):
         raise ValueError("too much")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """What its controller decided is replayed in the end."""
-    directory = tmp_path_factory.mktemp("logs")
-    with Cluster.start("cpu:2", directory=directory, journal=directory / "events.jsonl") as cluster:
-        yield cluster
-    records = list(read_journal(directory / "events.jsonl"))
-    assert any(isinstance(record.event, Gone) for record in records)
-    assert replay(records, {"channels": ChannelsState(), "device_lock": DeviceLockState()}) is None
 
 
 @pytest.fixture(scope="module")

@@ -136,8 +136,12 @@ class Cluster:
         self._supervision.stopped(crew)
         self._forget(crew)
         _close(crew.groups)
+        self._end(crew)
+
+    def _end(self, crew: Crew) -> None:
         for rank in range(len(crew.actors)):
             crew.kill(rank)
+        crew.dismiss(range(len(crew.actors)))
 
     def _forget(self, crew: Crew) -> None:
         for group in crew.groups:
@@ -183,8 +187,7 @@ class Cluster:
         """
         crew = self._supervision.crew_of(role)
         ending = self._supervision.leave(crew)
-        for rank in range(len(crew.actors)):
-            crew.kill(rank)
+        self._end(crew)
         if ending:
             ray.wait(ending, num_returns=len(ending), timeout=_CLOSE_S)  # the devices' memory is free then
         living = living_nodes()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 
+from rlinf_cli.flow.client import client
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.host import Host, concurrency
 from rlinf_cli.flow.seat import Plan, Seat
@@ -61,6 +62,7 @@ class Crew:
         """Start a process in the place of one that is dead, on the devices of other `seats` where there are any; the
         references of the calls that make its workers."""
         self.kill(rank)
+        self.dismiss([rank])
         self.seats[rank] = tuple(replace(seat, incarnation=seat.incarnation + 1) for seat in seats or self.seats[rank])
         self.actors[rank] = actor = self._start(self.seats[rank])
         for group, seat, plan in zip(self.groups, self.seats[rank], self._plans, strict=True):
@@ -70,6 +72,11 @@ class Crew:
 
     def kill(self, rank: int) -> None:
         ray.kill(self.actors[rank])
+
+    def dismiss(self, ranks: Iterable[int]) -> None:
+        """Have the controller be done with these processes, which are dead, before others come under their names: it may
+        not have noticed yet."""
+        client().request("dismiss", ["+".join(seat.identity for seat in self.seats[rank]) for rank in ranks])
 
     def _start(self, seats: Sequence[Seat]) -> Any:
         first = seats[0]

@@ -12,7 +12,7 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -44,6 +44,7 @@ class Server:
     def __init__(self, token: bytes, host: str, directory: str, journal: JournalFile | None = None) -> None:
         self.unix_path = os.path.join(directory, "socket")
         self.desk = Desk(self._tell, journal)
+        self.desk.on("dismiss", self._dismiss)
         self._token = token
         self._connections: dict[int, _Connection] = {}
         self._touched: dict[_Connection, None] = {}
@@ -105,6 +106,8 @@ class Server:
 
     def _ready(self, key: selectors.SelectorKey, mask: int) -> None:
         if isinstance(key.data, _Connection):
+            if key.data.sock.fileno() < 0:  # dismissed in this very round
+                return
             if mask & selectors.EVENT_WRITE:
                 self._touched[key.data] = None
             if mask & selectors.EVENT_READ:
@@ -182,6 +185,15 @@ class Server:
         self._connections[connection.client] = connection
         self._tell(connection.client, ("welcome", connection.client))
         self.desk.join(connection.client, Guest(identity, node, stores))
+
+    def _dismiss(self, client: int, request: int, identities: Sequence[str]) -> None:
+        """Be done with processes that are known to be dead, before others come under their names."""
+        for number in [number for number, guest in self.desk.guests.items() if guest.identity in identities]:
+            connection = self._connections[number]
+            self._read(connection)  # what it has sent counts
+            if number in self._connections:
+                self._lost(connection)
+        self._tell(client, ("ok", request, None))
 
     def _lost(self, connection: _Connection) -> None:
         """The connection has ended: its process is gone, or has left."""

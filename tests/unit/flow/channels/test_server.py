@@ -189,3 +189,18 @@ class TestDirectories:
         channel = run.channel("c")
         channel.put(np.ones(100_000))
         assert channel.get()[0].sum() == 100_000
+
+
+def test_a_process_that_is_dismissed_is_gone_at_once_and_another_one_can_come_under_its_name(run):
+    """What it had sent counts; its end, which is noticed later, is not taken for its successor's."""
+    driver, old = run.join("driver"), run.join("rollout[0]")
+    Channel("answers", old).put("one")
+    driver.request("dismiss", ["rollout[0]", "rollout[1]"])
+    assert run.controller.stats()["clients"] == ["driver"]
+    new = Channel("answers", driver)
+    new.declare(["rollout[0]"])
+    old.close()
+    successor = Channel("answers", run.join("rollout[0]"))
+    successor.put("two")
+    successor.done("rollout[0]")
+    assert new.get(2, at_least=2) == ["one", "two"]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlinf_cli.flow.client import Client, connect
-from rlinf_cli.flow.process_log import hear_signals, log_to
+from rlinf_cli.flow.process_log import hear_signals, log_to, obey_signals
 from rlinf_cli.flow.seat import Plan, Seat
 from rlinf_cli.flow.tenant import Tenant
 from rlinf_cli.flow.timeline import CLOCK
@@ -113,6 +113,7 @@ class Host:
             tenant.close()
         if self._client is not None:
             self._client.close()
+        obey_signals()
 
     def _connect(self, plan: Plan) -> None:
         """Once a process, under the names of all its tenants."""

@@ -18,6 +18,12 @@ def hear_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
+def obey_signals() -> None:
+    """The process has done its work: what would end it may end it, without a word."""
+    for number in _SIGNALS:
+        faulthandler.unregister(number)
+
+
 def log_to(path: Path) -> TextIO:
     """From now on. Fatal signals leave the stacks of all threads there, and so do SIGINT and SIGTERM, which do nothing else.
     RLINF_LOG_LEVEL=DEBUG adds every call."""

@@ -120,7 +120,8 @@ class RunFlow(LaunchedFlow):
 
     `first`: steps trained before; `batches`: batches of prompts that they took from the data · `on_issued`: told the number
     of a step when all its calls have been issued, and calls of later steps may follow before it ends; what it issues belongs
-    to the step.
+    to the step · `is_urgent`: whether the end of a step, by its number, is to be reported before the next one begins. The
+    others are reported while the next one is under way.
     """
 
     training = True
@@ -128,16 +129,17 @@ class RunFlow(LaunchedFlow):
     def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int, batches: int,
                  on_step: Callable[[StepReport], None], evaluation: Evaluation | None = None,
                  on_phase: Callable[[str], None] = lambda text: None, on_issued: Callable[[int], None] = lambda number: None,
-                 life: int = 0) -> None:
+                 is_urgent: Callable[[int], bool] = lambda number: False, life: int = 0) -> None:
         super().__init__(config, groups, life)
         self._stream, self._first, self._on_step, self._evaluation = stream, first, on_step, evaluation
-        self._on_phase, self._on_issued = on_phase, on_issued
+        self._on_phase, self._on_issued, self._is_urgent = on_phase, on_issued, is_urgent
         self._gate = StalenessGate(config.rollout.staleness, first)
         self._open: deque[RunStep] = deque()
         self._batches = batches
         self._taken: dict[int, int] = {}
         """Index of an open step -> batches taken by it and those before it."""
         self._ended = 0.0
+        self._unreported: StepReport | None = None
 
     def steps(self) -> Iterator[RunStep]:
         self._settle(self._before)
@@ -152,6 +154,7 @@ class RunFlow(LaunchedFlow):
             self._issuing = None
         while self._open:
             self._end_oldest()
+        self._tell()
 
     def cancel(self, reason: str, patience: float) -> None:
         """End what is under way: break the channels and wait up to `patience` seconds for the calls to end.
@@ -166,6 +169,7 @@ class RunFlow(LaunchedFlow):
 
     def catch_up(self) -> None:
         """Report the cancelled steps that have been trained nevertheless."""
+        self._tell()
         while self._open:
             step = self._open[0]
             report = self._report(step, [handle for handle in step.handles if handle.done() and _ended(handle)])
@@ -196,14 +200,25 @@ class RunFlow(LaunchedFlow):
 
     def _end_oldest(self) -> None:
         step = self._open[0]
+        self._tell()
         self._settle(step.handles)
         self._open.popleft()
         report = self._report(step, step.handles)
         step.drop()
         self._gate.handle(Ended(step.index))
-        self._evaluated(report)
         if self._is_evaluated(step.index):
+            self._evaluated(report)
             self._gate.handle(Lifted(step.index))
+        else:
+            self._unreported = report
+            if self._is_urgent(report.number):
+                self._tell()
+
+    def _tell(self) -> None:
+        """Report the step that has ended last, if it is not yet."""
+        report, self._unreported = self._unreported, None
+        if report is not None:
+            self._on_step(report)
 
     def _is_evaluated(self, index: int) -> bool:
         return self._evaluation is not None and self._evaluation.is_due(index + 1)

@@ -91,7 +91,8 @@ class TrainRun:
         self._progress.phase("starting Ray")
         cluster = self._config.cluster
         return Cluster.start(cluster.devices, cluster.address, self._logs, cluster.start_timeout_s, cluster.call_timeout_s,
-                             self._directory.path, self._directory.events if self._config.log.events else None)
+                             self._directory.path, self._directory.events if self._config.log.events else None,
+                             cluster.stall_timeout_s, cluster.restarts)
 
     def _launch(self, cluster: Cluster) -> Roles:
         self._progress.phase("loading the model")
@@ -118,7 +119,7 @@ class TrainRun:
 
         with self._record.open(devices, self._prepared.evaluation is not None):
             flow = RunFlow(self._config, roles.groups, self._prepared.stream, report.number, report.batches, on_step,
-                           self._prepared.evaluation, self._progress.phase, self._saver.order, life)
+                           self._prepared.evaluation, self._progress.phase, self._saver.order, self._saver.is_due, life)
             if not life:
                 self._lifecycle.start(self._config, self._directory.path, self._first)
             return self._train(flow, cluster)

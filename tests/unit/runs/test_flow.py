@@ -116,11 +116,11 @@ def world(monkeypatch):
 
 
 def open_at_most(log):
-    """Steps whose calls have been issued and that have not been reported, at most."""
+    """Steps whose calls have been issued and that have not ended, at most."""
     count = most = 0
     for line in log:
         count += line.startswith("train") and "ends" not in line
-        count -= line.startswith("report") and line != "report 0"
+        count -= line.startswith("publish") and line.endswith("ends") and line != "publish 0 ends"
         most = max(most, count)
     return most
 
@@ -137,11 +137,18 @@ def test_so_many_steps_run_ahead_and_are_reported_in_order(world, staleness):
         assert made.log.index(f"publish {step} ends") < made.log.index(f"train {step + staleness + 1}")
 
 
-def test_without_staleness_a_step_ends_before_the_next_begins(world):
+def test_without_staleness_a_step_ends_before_the_next_begins_and_is_reported_while_that_is_under_way(world):
     made = world(0, steps=2)
     made.run()
-    step = ["train {0}", "publish {0}", "train {0} ends", "publish {0} ends", "report {0}"]
-    assert made.log == ["publish 0", "publish 0 ends", *(line.format(1) for line in step), *(line.format(2) for line in step)]
+    assert made.log == [
+        "publish 0", "publish 0 ends", "train 1", "publish 1", "train 1 ends", "publish 1 ends",
+        "train 2", "publish 2", "report 1", "train 2 ends", "publish 2 ends", "report 2"]
+
+
+def test_what_is_urgent_is_reported_before_the_next_step_begins(world):
+    made = world(0, steps=2)
+    made.run(is_urgent=lambda number: number == 1)
+    assert made.log.index("report 1") < made.log.index("train 2")
 
 
 def test_a_report_knows_the_prompts_of_its_own_step_not_those_that_later_ones_have_taken(world):

@@ -219,6 +219,10 @@ class Channel:
         current.ask("close", self.name)
         current.report(outbox)
 
+    def break_off(self, reason: str) -> None:
+        """Whoever waits on the channel, or ever asks it for anything, gets ChannelBrokenError(reason), closed or not."""
+        self._client.ask("break", self.name, reason)
+
     def drop(self) -> int:
         """Forget the channel; returns how many items still waited or were leased and are now discarded."""
         current, outbox = self._puts()

@@ -10,6 +10,7 @@ from rlinf_cli.flow.segments import Slot, remove_file, remove_files_of
 from rlinf_cli.state.channel import ChannelsState
 from rlinf_cli.state.channel_events import (
     Accept,
+    Break,
     Cancel,
     CancelAll,
     Close,
@@ -45,8 +46,8 @@ class ChannelDesk:
         self._desk, self._directory, self._node = desk, directory, node
         self._state, self._ledger = ChannelsState(), SlotLedger()
         self._service = Service("channels", self._state, self._join, self._gone, self._execute, {
-            "get": Get, "cancel": Cancel, "create": Create, "declare": Declare, "done": Done, "close": Close, "drop": Drop,
-            "withdraw": Withdraw, "settle": Settle, "give_back": GiveBack, "limit": Limit,
+            "get": Get, "cancel": Cancel, "create": Create, "declare": Declare, "done": Done, "close": Close, "break": Break,
+            "drop": Drop, "withdraw": Withdraw, "settle": Settle, "give_back": GiveBack, "limit": Limit,
         })  # fmt: skip
         desk.register(self._service)
         for kind, handler in (("put", self._on_put), ("qsize", self._on_qsize), ("cancel_all", self._on_cancel_all),

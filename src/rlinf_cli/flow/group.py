@@ -190,10 +190,7 @@ class Group:
     def reseat_rank(self, rank: int, seat: Seat, actor: Any) -> None:
         """From now on this process is the rank, but ordinary calls are held back."""
         with self._sending:
-            moves = seat.devices != self.seats[rank].devices
             self.seats = (*self.seats[:rank], seat, *self.seats[rank + 1 :])
-            if moves and self.tickets is not None:
-                self.tickets.enrol(self)
             self.actors = (*self.actors[:rank], actor, *self.actors[rank + 1 :])
             if self.tickets is not None:
                 self.tickets.enrol(self)  # its devices may be others
@@ -209,8 +206,7 @@ class Group:
         """Go on without the rank: its calls are left to the others."""
         with self._sending:
             self._retired |= {rank}
-            if self.tickets is not None:
-                self.tickets.retire(self.role, rank)
+            self.leave_turns(rank)
             for call in self._remembered():
                 call.drop(rank)
 
@@ -219,8 +215,14 @@ class Group:
         with self._sending:
             self._lost[rank] = error
             self._held.discard(rank)
+            self.leave_turns(rank)
             for call in self._remembered():
                 call.fail(rank, error)
+
+    def leave_turns(self, rank: int) -> None:
+        """The rank is dead: others need not wait until it has had its turns on devices that they share."""
+        if self.tickets is not None:
+            self.tickets.retire(self.role, rank)
 
     @property
     def call_counts(self) -> tuple[int, int]:

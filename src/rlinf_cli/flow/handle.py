@@ -91,6 +91,12 @@ class Handle:
                 self.take(place)  # what looks like an end may be a death after which the call is sent again
         return all(place.settled or place.is_ready() for place in self._places)
 
+    def succeeded(self) -> bool:
+        """Whether all ranks have answered by now, and none has failed. A failure that is seen is raised by the next
+        `gather`."""
+        self.answered()
+        return all(place.dropped or isinstance(place.answer, Answer) for place in self._places)
+
     def timings(self) -> list[CallTiming]:
         """Where each rank's time went, in this machine's `time.monotonic`. Waits, and raises, as `wait`."""
         gather([self])
@@ -230,7 +236,7 @@ class Handle:
 
     def _call(self, place: Place, timing: CallTiming) -> Call:
         spec = self.group.methods.get(self.method)
-        return Call(self.role, place.rank, self.method, timing, spec is not None and (spec.control or spec.concurrent))
+        return Call(self.role, place.rank, self.method, timing, spec is not None and spec.control)
 
     def _calls(self) -> list[Call]:
         return [one for place, answer in self._answers() for one in self._call(place, answer.timing).everything()]

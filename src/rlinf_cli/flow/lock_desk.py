@@ -36,7 +36,7 @@ class LockDesk:
         })  # fmt: skip
         desk.register(self._service)
         desk.listen("put", lambda client, channel, *rest: self._feed(channel))
-        for kind in ("declare", "close"):
+        for kind in ("declare", "close", "break"):
             desk.listen(kind, lambda client, request, channel, *rest: self._feed(channel))
         desk.listen("drop", lambda client, request, channel: desk.handle(self._service, Dropped(channel)))
 

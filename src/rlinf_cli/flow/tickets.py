@@ -46,9 +46,10 @@ class Tickets:
                 self._client.send("lock.dismiss", role)
 
     def retire(self, role: str, rank: int) -> None:
-        """The group goes on without this rank."""
+        """The rank does not come back."""
         if role in self._devices:
-            self._client.send("lock.retire", role, rank)
+            with suppress(ChannelError):  # the controller has ended before
+                self._client.send("lock.retire", role, rank)
 
     @contextmanager
     def issued(self, role: str, spec: MethodSpec, ranks: Sequence[int], arguments: Mapping[str, Any]) -> Iterator[int]:

@@ -36,6 +36,6 @@ def _said(ref: Any, node: str) -> Iterator[Call]:
 
 
 def _marked(call: Call, groups: dict[str, Group]) -> Call:
-    """A process does not know which of its calls run beside others."""
+    """A process does not know which of its calls are control calls."""
     spec = groups[call.role].methods.get(call.method)
-    return replace(call, beside=spec is not None and (spec.control or spec.concurrent))
+    return replace(call, beside=spec is not None and spec.control)

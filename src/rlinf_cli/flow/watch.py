@@ -106,6 +106,7 @@ class Watch:
         """Tell of a death whoever waits, for the rank or for its channels: what it had still to put will not come."""
         for group in sorted(crew.groups, key=lambda group: group.is_idle(rank)):  # first the one that it happened to
             break_outs(group.open_outs(rank), self.death(group, rank, told))
+            group.leave_turns(rank)
 
     def lose(self, group: Group, rank: int, error: Error) -> None:
         """As `mourn`, for a rank that was to come back and does not."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.data.stream import PromptStream, StreamItem
-from rlinf_cli.errors import RlinfError
 from rlinf_cli.flow.errors import ChannelBrokenError
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.handle import Handle, gather
@@ -30,6 +29,7 @@ from rlinf_cli.workers.surplus import Surplus
 
 _SLICE_S = 0.5
 """How long to wait at once for what was cancelled."""
+_LOOK_S = 0.02
 _CHUNK = 256
 """Groups taken from a channel at once, where so many wait."""
 
@@ -321,8 +321,7 @@ def _await(handles: Sequence[Handle], patience: float) -> None:
 
 def _ended(handle: Handle, patience: float = 0.0) -> bool:
     """Whether the call came to a good end in time. Its error would only repeat why the run was cancelled."""
-    try:
-        handle.wait(max(0.01, patience))
-    except RlinfError:
-        return False
-    return True
+    deadline = time.monotonic() + patience
+    while not handle.done() and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return handle.succeeded()

@@ -13,9 +13,6 @@ from rlinf_cli.flow.handle import Handle
 from rlinf_cli.rl.trajectory import Prompt, Sample
 from rlinf_cli.runs.breakdown import StepTime
 
-_DRIVER = "driver"
-"""This process's name as a producer."""
-
 
 @dataclass
 class StepReport:
@@ -68,9 +65,8 @@ class RunStep:
     def cancel(self, reason: str) -> None:
         """Break every channel of the step, so that whoever waits on one ends."""
         for channel in self._channels:
-            with contextlib.suppress(ChannelError):  # closed: nobody waits on it
-                channel.declare([_DRIVER])
-                channel.done(_DRIVER, reason)
+            with contextlib.suppress(ChannelError):  # the controller is gone: nobody waits any more
+                channel.break_off(reason)
 
     def drop(self) -> None:
         for channel in self._channels:

@@ -149,9 +149,8 @@ class TraceWriter:
         call = placed.call
         first, last = call.timing.began, call.timing.began + call.timing.total
         for device in placed.devices:
-            thread = f"{call.role}[{call.rank}]"
-            if call.beside:
-                thread = self._lane(device + 2, f"{thread} beside", first, last)
+            name = f"{call.role}[{call.rank}]" + (" beside" if call.beside else "")
+            thread = self._lane(device + 2, name, first, last)
             yield self._slice(device + 2, thread, call.method, first, last)
             for began, ended, kind in pieces(call):
                 if kind is not None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from rlinf_cli.state.channel_events import (
     Accept,
+    Break,
     Cancel,
     CancelAll,
     Close,
@@ -77,7 +78,8 @@ class ChannelsState:
         self._handlers: dict[type, Callable[[Any], Iterable[Instruction]]] = {
             Join: self._join, Gone: self._gone, Create: self._create, Put: self._put, Withdraw: self._withdraw,
             Get: self._get, Settle: self._settle, GiveBack: self._give_back, Cancel: self._cancel, Declare: self._declare,
-            Done: self._done, Close: self._close, Limit: self._limit, Drop: self._drop, CancelAll: self._cancel_all,
+            Done: self._done, Close: self._close,
+            Break: self._break_off, Limit: self._limit, Drop: self._drop, CancelAll: self._cancel_all,
         }  # fmt: skip
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -308,6 +310,10 @@ class ChannelsState:
             yield from self._end(channel, "closed", f"channel '{event.channel}' was dropped")
             for client in channel.told:
                 yield TellFull(client, channel.name, False)
+
+    def _break_off(self, event: Break) -> Iterator[Instruction]:
+        yield Confirm(event.client, event.request, 0)
+        yield from self._break(self._channel(event.channel), event.reason)
 
     def _break(self, channel: Channel, reason: str) -> Iterator[Instruction]:
         if channel.broken is None:

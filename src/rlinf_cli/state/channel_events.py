@@ -155,6 +155,16 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Break:
+    """Nobody shall wait on the channel any more, whether or not it was closed before: what waits is discarded."""
+
+    client: int
+    request: int
+    channel: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """The channel closes as soon as it has accepted `count` items."""
 
@@ -180,7 +190,7 @@ class CancelAll:
     reason: str
 
 
-Event = (Join | Gone | Create | Put | Withdraw | Get | Settle | GiveBack | Cancel | Declare | Done | Close | Limit | Drop
+Event = (Join | Gone | Create | Put | Withdraw | Get | Settle | GiveBack | Cancel | Declare | Done | Close | Break | Limit | Drop
          | CancelAll)  # fmt: skip
 
 

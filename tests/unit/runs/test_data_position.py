@@ -123,6 +123,9 @@ class LateCall:
     def done(self):
         return self.ended
 
+    def succeeded(self):
+        return self.ended
+
     def wait(self, timeout=None):
         if not self.ended:
             raise CallTimeoutError("not ended")

@@ -108,7 +108,7 @@ class Roles:
 class Flow:
     """A run whose steps train at once. Instead of a step of `failures` its error is raised, once."""
 
-    def __init__(self, config, groups, stream, first, batches, on_step, evaluation, on_phase, on_issued, life):
+    def __init__(self, config, groups, stream, first, batches, on_step, evaluation, on_phase, on_issued, is_urgent, life):
         self.first, self.batches, self.on_step, self.life = first, batches, on_step, life
         self.cancelled = ""
 

@@ -6,6 +6,7 @@ import pytest
 
 from rlinf_cli.state.channel_events import (
     Accept,
+    Break,
     CancelAll,
     Close,
     Confirm,
@@ -351,3 +352,16 @@ def test_a_step_of_two_roles_leaves_nothing(jobs):
         for channel in (todo, results):
             assert isinstance(jobs.state.handle(Drop(DRIVER, step, channel))[0], Confirm)
     assert jobs.state.channels == {}
+
+
+def test_a_channel_that_is_broken_off_holds_nobody_up_though_it_was_closed(jobs):
+    jobs.put("a", "b")
+    jobs.ask(Close)
+    leases = jobs.lease(2)
+    [] = jobs.get(client=SECOND)  # waits, since what is leased may come back
+    told = jobs.ask(Break, "the run was interrupted")
+    assert [(one.client, one.kind, one.message) for one in told if isinstance(one, Fail)] == [
+        (SECOND, "broken", "the run was interrupted")]
+    assert jobs.leased() == []
+    jobs.settle(*leases)  # too late, and no error
+    assert [one.kind for one in jobs.get(client=SECOND)] == ["broken"]

@@ -54,6 +54,15 @@ class Scorer(Worker):
 
 
 @pytest.fixture(scope="module")
+def cluster(cluster):
+    """The session's; what is launched here ends with this module, and its deaths are no news to others."""
+    before = set(cluster._groups)
+    yield cluster
+    for role in set(cluster._groups) - before:
+        cluster.stop(cluster._groups[role])
+
+
+@pytest.fixture(scope="module")
 def sink(cluster):
     return cluster.launch("sink", Sink, [[1]])
 

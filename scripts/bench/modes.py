@@ -9,7 +9,7 @@ then both train. `async`: one decodes, the other trains, S steps ahead at most. 
 after a warm-up. Ratios:
 
 `async_*`: time of synchronous temporal over that of asynchronous, S=4 · `max_staleness`: the oldest token that was trained ·
-`overhead`: share of a step that is the program's own, where a step is 50 ms of decoding and 50 ms of training.
+`overhead`: share of a synchronous step that is the program's own, where a response takes 50 ms.
 In `raw`: the curve over S, and `ideal`, the ratio of an executor that costs nothing (computed, with the same lengths):
 what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses.
 """
@@ -74,14 +74,14 @@ def curve(lengths: str, args: argparse.Namespace, scratch: Path) -> dict:
     return found
 
 
-def run(directory: Path, lengths: str, unit: float, steps: int, placement: str, staleness: int, samples: int = SAMPLES) -> dict:
+def run(directory: Path, lengths: str, unit: float, steps: int, placement: str, staleness: int) -> dict:
     """Seconds of the steps that are compared, the ids of each step's samples, and the age of the oldest token."""
     directory.mkdir()
     command = [sys.executable, "-m", "rlinf_cli", "train", "--algo", "emulated", "--engine", "emulated", "--trainer",
                "emulated", "--name", "bench", "--steps", str(steps), "--devices", "cpu:2", f"placement={placement}",
-               f"rollout.staleness={staleness}", f"rollout.prompts={samples}", "rollout.group_size=1",
+               f"rollout.staleness={staleness}", f"rollout.prompts={SAMPLES}", "rollout.group_size=1",
                f"rollout.max_new_tokens={20 * TOKENS}", f"engine.slots={SLOTS}", f"engine.lengths={lengths}",
-               f"engine.unit_s={unit}", f"trainer.unit_s={unit / SLOTS}", f"log.samples={samples}"]
+               f"engine.unit_s={unit}", f"trainer.unit_s={unit / SLOTS}", f"log.samples={SAMPLES}"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE / "emulation"), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -139,10 +139,10 @@ def work(step: Sequence[str], lengths: str) -> float:
 
 
 def framework_share(scratch: Path) -> dict:
-    """Of a step with 50 ms of decoding and 50 ms of training on one device, both of a single wave of samples."""
-    one = run(scratch / "overhead", "constant", 0.05, WARM + STEPS, "rollout+reward+actor:0", 0, samples=SLOTS)
+    """Of a step on one device whose responses take 50 ms each: four waves of them, and as long to train."""
+    one = run(scratch / "overhead", "constant", 0.05, WARM + STEPS, "rollout+reward+actor:0", 0)
     step = one["seconds"] / STEPS
-    return {"step_s": round(step, 4), "share": round(1 - 0.1 / step, 4)}
+    return {"step_s": round(step, 4), "share": round(1 - 2 * SAMPLES / SLOTS * 0.05 / step, 4)}
 
 
 def lines(path: Path) -> list[dict]:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from rlinf_cli.api import Adapter, Completion, Finish, Request, weights_checksum
-from rlinf_emulation.lengths import EmulatedEngineConfig, length, tokens
+from rlinf_emulation.lengths import TOKENS, EmulatedEngineConfig, length, tokens
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class EmulatedEngine:
         return 0
 
     def stats(self) -> Mapping[str, float]:
-        return {"tokens": self._made, "steps": self._made, "prefill_tokens": 0, "slots_used": 0.0}
+        steps = time.monotonic() / self._config.unit_s * TOKENS  # one a token, as they pass
+        return {"tokens": self._made, "steps": int(steps), "prefill_tokens": 0, "slots_used": 0.0}
 
     def close(self) -> None:
         self.abort()

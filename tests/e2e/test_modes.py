@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("modes")]
 CONFIGS = Path(__file__).parents[2] / "configs"
 # a task of which an untrained model has its share: to end early
 WORDS = ("--name", "run", "--steps", "5", "--reward", "length", "reward.target=2", "reward.tolerance=8", "trainer.lr=1e-3",
-         "rollout.max_new_tokens=10", "rollout.prompts=8", "log.samples=1000", "checkpoint.every=5")
+         "rollout.max_new_tokens=10", "rollout.prompts=8", "algorithm.minibatches=1", "log.samples=1000",
+         "checkpoint.every=5")
 ONE = ("--algo", "grpo", "--devices", "cpu:2", "--placement", "rollout+reward+actor:0")
 MODES = {
     "spatial": (CONFIGS / "grpo-digits-spatial.yaml", "--devices", "cpu:2"),
@@ -85,6 +86,7 @@ def test_otherwise_the_samples_are_the_same_and_numbers_to_rounding(rlinf, tmp_p
     run = Run(tmp_path / "runs/run")
     assert [line["response"] for line in run.of_step(1)] == [line["response"] for line in temporal.of_step(1)]
     first, expected = run.metrics[0], temporal.metrics[0]
+    assert first["actor/chunk"] < 8  # not the whole step at once
     assert first["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=1e-6)
     for row, other in zip(run.metrics, temporal.metrics, strict=True):
         assert row["actor/loss"] == pytest.approx(other["actor/loss"], abs=1e-3)

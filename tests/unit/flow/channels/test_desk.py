@@ -164,6 +164,7 @@ class TestJournal:
         jobs.put_many([(number, "secret") for number in range(40)])
         jobs.close()
         first, _ = run.child("worker[0]", work), run.child("worker[1]", work)
+        eventually(lambda: {"worker[0]", "worker[1]"} <= set(run.controller.stats()["clients"]), 20)
         got = results.get(5, at_least=5)
         first.kill()
         while len(got) < 40:

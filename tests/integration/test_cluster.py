@@ -1,5 +1,6 @@
 """A cluster's start and end: what it is like while it runs, and that nothing of it is left, however it ends."""
 
+import contextlib
 import json
 import os
 import re
@@ -52,15 +53,20 @@ class Busy(Worker):
 
 
 def test_everything_listens_on_loopback_only(cluster):
-    heard = [connection.laddr.ip for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
-             for connection in process.net_connections("inet") if connection.status == psutil.CONN_LISTEN]
+    heard = []
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            heard += [one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
     assert len(heard) > 5
     assert {address.removeprefix("::ffff:") for address in heard} == {"127.0.0.1"}
 
 
 def test_only_what_is_needed_runs(cluster):
-    names = {process.name() for process in psutil.Process().children(recursive=True)}
-    commands = " ".join(word for process in psutil.Process().children(recursive=True) for word in process.cmdline())
+    names, commands = set(), ""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            names.add(process.name())
+            commands += " ".join(process.cmdline())
     assert {"gcs_server", "raylet"} <= names
     for unwanted in ("monitor.py", "log_monitor", "dashboard/dashboard.py"):
         assert unwanted not in commands

@@ -140,6 +140,8 @@ class RunFlow(LaunchedFlow):
         """Index of an open step -> batches taken by it and those before it."""
         self._ended = 0.0
         self._unreported: StepReport | None = None
+        self._over: list[RunStep] = []
+        """Steps that have ended, whose channels are still to be dropped."""
 
     def steps(self) -> Iterator[RunStep]:
         self._settle(self._before)
@@ -204,7 +206,7 @@ class RunFlow(LaunchedFlow):
         self._settle(step.handles)
         self._open.popleft()
         report = self._report(step, step.handles)
-        step.drop()
+        self._over.append(step)
         self._gate.handle(Ended(step.index))
         if self._is_evaluated(step.index):
             self._evaluated(report)
@@ -215,7 +217,10 @@ class RunFlow(LaunchedFlow):
                 self._tell()
 
     def _tell(self) -> None:
-        """Report the step that has ended last, if it is not yet."""
+        """Report the step that has ended last, if it is not yet, and drop what is over."""
+        for step in self._over:
+            step.drop()
+        self._over.clear()
         report, self._unreported = self._unreported, None
         if report is not None:
             self._on_step(report)

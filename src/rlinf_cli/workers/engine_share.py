@@ -25,6 +25,8 @@ class Stake:
     def __init__(self) -> None:
         self.ids: set[str] = set()
         """Requests that have not ended."""
+        self.promised = 0
+        """Responses that it has been given room for, and has not submitted."""
         self.ended: list[Completion] = []
         """Not yet taken by the call."""
         self.wants = True
@@ -34,10 +36,13 @@ class Stake:
 
 
 class EngineShare:
-    """Thread-safe; the engine sees one thread at a time submit and collect."""
+    """Thread-safe; the engine sees one thread at a time submit and collect.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    `ahead`: responses that may wait in the engine's queue for those that it works on to end.
+    """
+
+    def __init__(self, engine: Engine, ahead: int = 0) -> None:
+        self.engine, self._ahead = engine, ahead
         self._changed = threading.Condition()
         self._stakes: list[Stake] = []
         """Of the calls that run, in the order in which they were issued."""
@@ -64,26 +69,28 @@ class EngineShare:
                 self._stakes.remove(stake)
                 self._changed.notify_all()
 
-    def room(self, stake: Stake, responses: int) -> int:
-        """Prompts, of so many responses each, that a call may take now: one at least where the engine has nothing to do,
-        none as long as an earlier call wants more."""
+    def room(self, stake: Stake, responses: int, most: int) -> int:
+        """Prompts, of so many responses each, that a call may take now, `most` at most: one at least where the engine has
+        nothing to do, none as long as an earlier call wants more. The room is the call's until it submits or says `tell`."""
         with self._changed:
             earlier = itertools.takewhile(lambda other: other is not stake, self._stakes)
             if any(other.wants for other in earlier):
                 return 0
-            used = len(self._owners)
-        return max((self.engine.capacity - used) // responses, 0 if used else 1)
+            used = len(self._owners) + sum(other.promised for other in self._stakes if other is not stake)
+            room = min(max((self.engine.capacity + self._ahead - used) // responses, 0 if used else 1), most)
+            stake.promised = room * responses
+            return room
 
     def await_room(self, timeout: float) -> None:
         """Wait until something has changed."""
         with self._changed:
             self._changed.wait(timeout)
 
-    def tell(self, stake: Stake, wants: bool) -> None:
-        """Whether there may be more prompts for a call."""
-        if stake.wants != wants:
+    def tell(self, stake: Stake, wants: bool, promised: int = 0) -> None:
+        """Whether there may be more prompts for a call, and how many responses it is about to submit."""
+        if (stake.wants, stake.promised) != (wants, promised):
             with self._changed:
-                stake.wants = wants
+                stake.wants, stake.promised = wants, promised
                 self._changed.notify_all()
 
     def submit(self, stake: Stake, requests: Sequence[Request]) -> None:
@@ -91,6 +98,7 @@ class EngineShare:
         with self._baton():
             self.engine.submit(requests)
             with self._changed:
+                stake.promised = 0
                 stake.ids.update(request.id for request in requests)
                 self._owners.update((request.id, stake) for request in requests)
 

@@ -60,7 +60,8 @@ class Generator:
         longest = max(task.sampling.max_new_tokens for task in self.tasks.values())
         self.engine: Engine = extension.load()(engine_settings(config), self.model, device,
                                                config.rollout.max_prompt_tokens + longest)
-        self.share = EngineShare(self.engine)
+        # who shares the prompts with nobody has the next ones ready when responses end
+        self.share = EngineShare(self.engine, ahead=self.engine.capacity if replicas == 1 else 0)
 
     def generate(self, prompts: In[Prompt], samples: Out[SampleGroup]) -> Surplus | None:
         """Answer every prompt, `group_size` times or, for an evaluation, `eval.k` times; a group leaves when its last
@@ -96,12 +97,14 @@ class _Answering:
 
     def run(self) -> Surplus | None:
         while (self._open or not self._is_closed) and not self._has_enough():
-            if not self._is_closed:
-                self._take()
+            ended: list[Completion] = []
             if self._open:
                 taking = self._stake.wants and not self._is_closed
-                for completion in self._share.collect(self._stake, TAKING_S if taking else SLICE_S):
-                    self._finish(completion)
+                ended = self._share.collect(self._stake, TAKING_S if taking else SLICE_S)
+            if not self._is_closed:
+                self._take()  # first: what has ended has left room in the engine
+            for completion in ended:
+                self._finish(completion)
         return self._surplus() if self._limited else None
 
     @property
@@ -114,28 +117,27 @@ class _Answering:
     def _take(self) -> None:
         """Take prompts where there is room; wait for them where there is nothing else to do."""
         task = self._generator.tasks[self._evaluation]
-        count = min(self._share.room(self._stake, task.responses),
-                    self._generator.portion(self._evaluation, len(self._open)))
-        if count and self._is_time():
-            self._submit(self._lease(count))
+        most = self._generator.portion(self._evaluation, len(self._open))
+        if self._is_time() and (count := self._share.room(self._stake, task.responses, most)):
+            self._submit(self._lease(count, task.responses))
         elif not self._open:
             self._share.await_room(SLICE_S)
 
     def _is_time(self) -> bool:
         """Whether there has been a decode step since, and some time after a look in vain."""
-        steps = self._generator.engine.stats()["steps"]
-        if self._open and (steps == self._seen or time.monotonic() < self._due):
-            return False
-        self._seen = steps
-        return True
+        return not self._open or (self._steps() != self._seen and time.monotonic() >= self._due)
 
-    def _lease(self, count: int) -> list[Lease]:
+    def _steps(self) -> float:
+        return self._generator.engine.stats()["steps"]
+
+    def _lease(self, count: int, responses: int) -> list[Lease]:
+        self._seen = self._steps()
         try:
             leases: list[Lease] = self._prompts.lease(count, at_least=0)
-            self._share.tell(self._stake, wants=len(leases) == count)
+            self._share.tell(self._stake, wants=len(leases) == count, promised=len(leases) * responses)
             if not leases and not self._open:
                 leases = self._prompts.lease(count, at_least=1)
-                self._share.tell(self._stake, wants=True)
+                self._share.tell(self._stake, wants=True, promised=len(leases) * responses)
         except ChannelClosedError:
             self._is_closed = True
             self._share.tell(self._stake, wants=False)

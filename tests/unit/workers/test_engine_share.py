@@ -138,29 +138,44 @@ def test_what_is_withdrawn_has_what_it_had(share):
 class TestRoom:
     def test_of_a_call_that_is_alone(self, share):
         with share.stake() as stake:
-            assert share.room(stake, 2) == 2
-            assert share.room(stake, 8) == 1, "the engine has nothing to do"
+            assert share.room(stake, 2, 9) == 2
+            assert share.room(stake, 8, 9) == 1, "the engine has nothing to do"
             share.submit(stake, requests("a", 9, 9))
-            assert share.room(stake, 2) == 1
-            assert share.room(stake, 8) == 0
+            assert share.room(stake, 2, 9) == 1
+            assert share.room(stake, 8, 9) == 0
 
     def test_a_later_call_waits_for_the_wishes_of_an_earlier_one(self, share):
         with share.stake() as first, share.stake() as second, share.stake() as third:
-            assert (share.room(first, 1), share.room(second, 1), share.room(third, 1)) == (4, 0, 0)
+            assert (share.room(first, 1, 9), share.room(second, 1, 9), share.room(third, 1, 9)) == (4, 0, 0)
             share.tell(first, wants=False)
-            assert (share.room(first, 1), share.room(second, 1), share.room(third, 1)) == (4, 4, 0)
+            assert (share.room(second, 1, 9), share.room(third, 1, 9)) == (4, 0)
             share.tell(second, wants=False)
-            assert share.room(third, 1) == 4
+            assert share.room(third, 1, 9) == 4
             share.tell(first, wants=True)
-            assert share.room(third, 1) == 0
+            assert share.room(third, 1, 9) == 0
+
+    def test_is_promised_until_the_requests_are_submitted(self, share):
+        with share.stake() as first, share.stake() as second:
+            assert share.room(first, 1, 3) == 3
+            share.tell(first, wants=False, promised=3)
+            assert share.room(second, 1, 9) == 1
+            share.tell(second, wants=True, promised=0)
+            share.submit(first, requests("a", 9))
+            assert share.room(second, 1, 9) == 3
+
+    def test_of_requests_that_wait_in_the_engine(self, engine):
+        share = EngineShare(engine, ahead=2)
+        with share.stake() as stake:
+            share.submit(stake, requests("a", 9, 9, 9, 9, 9))
+            assert share.room(stake, 1, 9) == 1
 
     def test_is_left_by_calls_that_have_ended(self, share):
         with share.stake() as later:
             pass
         with share.stake() as first:
             with share.stake() as second:
-                assert share.room(second, 1) == 0
-            assert share.room(first, 1) == 4
+                assert share.room(second, 1, 9) == 0
+            assert share.room(first, 1, 9) == 4
         assert not share._stakes
         assert not later.ids
 
@@ -170,7 +185,7 @@ class TestRoom:
             until(lambda: share._changed._waiters)
             share.tell(first, wants=False)
             waiting.result(PATIENCE_S)
-            assert share.room(second, 1) == 4
+            assert share.room(second, 1, 9) == 4
 
 
 class TestEvaluation:

@@ -32,7 +32,8 @@ class Curve:
         xs, ys = np.asarray(self.xs), np.asarray(self.ys)
         piece = np.clip(np.searchsorted(xs, places) - 1, 0, len(xs) - 2)
         slope = (ys[piece + 1] - ys[piece]) / (xs[piece + 1] - xs[piece])
-        return np.maximum(ys[piece] + slope * (places - xs[piece]), 0.0)
+        values: NDArray[np.float64] = np.maximum(ys[piece] + slope * (places - xs[piece]), 0.0)
+        return values
 
     def covers(self, x: float) -> bool:
         """Whether `x` lies between measured points: what does not is extrapolated."""

@@ -106,7 +106,7 @@ class EmulatedEngine:
         while True:
             while self._waiting and len(self._running) < self.capacity:
                 request = self._waiting.popleft()
-                units = length(self._config.lengths, request.id)
+                units = length(self._config.lengths, request.id, self._config.draw)
                 self._running.append(Running(request, now, now + units * self._config.unit_s, tokens(units)))
             due = min(self._running, key=lambda one: one.ends, default=None)
             if due is None or due.ends > now:

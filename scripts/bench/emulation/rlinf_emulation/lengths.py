@@ -24,6 +24,8 @@ class EmulatedEngineConfig:
     """Seconds that a response of mean length takes."""
     lengths: str = key("constant", choices=("constant", "lognormal", "pareto"))
     """Distribution of the lengths: constant, lognormal with sigma 1, or Pareto with exponent 1.5; mean 1, at most 20."""
+    draw: int = key(0, ge=0)
+    """Which lengths of the distribution: another number, others."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class EmulatedTrainerConfig:
     """Numbers that it publishes."""
 
 
-def length(distribution: str, request: str) -> float:
+def length(distribution: str, request: str, draw: int = 0) -> float:
     """Length of a response, in mean lengths."""
-    words = hashlib.blake2b(request.encode(), digest_size=16).digest()
+    words = hashlib.blake2b(request.encode(), digest_size=16, key=draw.to_bytes(4, "little") if draw else b"").digest()
     first, second = ((int.from_bytes(words[at : at + 8], "little") + 0.5) / 2**64 for at in (0, 8))
     if distribution == "lognormal":
         normal = math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)

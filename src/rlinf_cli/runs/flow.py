@@ -14,6 +14,7 @@ from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.data.stream import PromptStream, StreamItem
+from rlinf_cli.errors import RlinfError
 from rlinf_cli.flow.errors import ChannelBrokenError
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.handle import Handle, gather
@@ -32,6 +33,10 @@ _SLICE_S = 0.5
 _LOOK_S = 0.02
 _CHUNK = 256
 """Groups taken from a channel at once, where so many wait."""
+
+
+class Interlude(RlinfError):
+    """The workflow is left after a step that was asked for, to be begun again from there: nothing has failed."""
 
 
 class LaunchedFlow:
@@ -140,6 +145,7 @@ class RunFlow(LaunchedFlow):
         """Index of an open step -> batches taken by it and those before it."""
         self._ended = 0.0
         self._unreported: StepReport | None = None
+        self._leaving = False
         self._over: list[RunStep] = []
         """Steps that have ended, whose channels are still to be dropped."""
 
@@ -150,13 +156,18 @@ class RunFlow(LaunchedFlow):
             self._evaluated(StepReport(0, batches=self._batches))
         for index in range(self._first, self.config.steps):
             self._make_room()
+            if self._leaving:
+                self._drain()
+                raise Interlude(f"the workflow is left before step {index + 1}")
             yield self._start(index)
             if not self._is_last(index):
                 self._on_issued(index + 1)
             self._issuing = None
-        while self._open:
-            self._end_oldest()
-        self._tell()
+        self._drain()
+
+    def leave(self) -> None:
+        """Start no further step: `steps` raises Interlude once those under way have ended and are reported."""
+        self._leaving = True
 
     def cancel(self, reason: str, patience: float) -> None:
         """End what is under way: break the channels and wait up to `patience` seconds for the calls to end.
@@ -194,6 +205,11 @@ class RunFlow(LaunchedFlow):
         self._taken[index] = self._batches
         self._issuing = step.handles
         return step
+
+    def _drain(self) -> None:
+        while self._open:
+            self._end_oldest()
+        self._tell()
 
     def _make_room(self) -> None:
         """Wait until the next step may start."""

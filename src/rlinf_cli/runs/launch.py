@@ -17,7 +17,7 @@ from rlinf_cli.flow.incident import Incident
 from rlinf_cli.plugins.loader import plugins
 from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints
 from rlinf_cli.runs.directory import RunDirectory
-from rlinf_cli.runs.flow import RunFlow
+from rlinf_cli.runs.flow import Interlude, RunFlow
 from rlinf_cli.runs.incidents import Incidents
 from rlinf_cli.runs.lifecycle import Lifecycle
 from rlinf_cli.runs.preflight import Prepared
@@ -83,8 +83,11 @@ class TrainRun:
             cluster = stack.enter_context(self._start_cluster())
             roles = self._launch(cluster)
             life = 0
-            while (death := self._live(cluster, roles, life)) is not None:
-                self._recover(cluster, roles, death)
+            while (end := self._live(cluster, roles, life)) is not None:
+                if isinstance(end, Interlude):
+                    self._move(cluster, roles)
+                else:
+                    self._recover(cluster, roles, end)
                 life += 1
 
     def _start_cluster(self) -> Cluster:
@@ -105,8 +108,9 @@ class TrainRun:
         self._directory.write_config(self._config.to_yaml())
         return roles
 
-    def _live(self, cluster: Cluster, roles: Roles, life: int) -> WorkerDiedError | None:
-        """Train from where the record stands; the death that can be recovered from, or None at the end of the run."""
+    def _live(self, cluster: Cluster, roles: Roles, life: int) -> WorkerDiedError | Interlude | None:
+        """Train from where the record stands; why it is to be gone on with, a death that can be recovered from or a better
+        placement, or None at the end of the run."""
         self._progress.phase("training")
         report, devices = self._record.report, {device.index: f"{device.node} {device.kind}:{device.index}"
                                                 for device in cluster.devices}
@@ -124,12 +128,14 @@ class TrainRun:
                 self._lifecycle.start(self._config, self._directory.path, self._first)
             return self._train(flow, cluster)
 
-    def _train(self, flow: RunFlow, cluster: Cluster) -> WorkerDiedError | None:
+    def _train(self, flow: RunFlow, cluster: Cluster) -> WorkerDiedError | Interlude | None:
         try:
             self._prepared.workflow.run(flow)
             if self._record.report.number < self._config.steps:
                 raise RunError(f"the workflow ended after step {self._record.report.number} of {self._config.steps}")
             self._saver.save(self._config.steps)
+        except Interlude as interlude:
+            return interlude
         except KeyboardInterrupt:
             _cancel(flow, "the run was interrupted")
             raise Interrupted(self._last_words("interrupted", flow)) from None

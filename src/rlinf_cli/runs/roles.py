@@ -9,6 +9,7 @@ from typing import Any
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.crew import Part
 from rlinf_cli.flow.group import Group
+from rlinf_cli.flow.placement import Placement
 from rlinf_cli.runs.checkpoints import Checkpoint
 from rlinf_cli.runs.preflight import Prepared, place
 from rlinf_cli.workflows.base import Role
@@ -35,12 +36,33 @@ class Roles:
     def launch(self, start: Checkpoint | None) -> None:
         """All roles, from a checkpoint or from the beginning. Raises as `Group.ready`."""
         for names in self.placement.processes():
-            parts = [Part(name, load_worker(self._roles[name].worker), (self._config,), self._arguments(name, start))
-                     for name in names]
-            restartable = not any(self._roles[name].stateful for name in names)
-            launched = self._cluster.launch_fused(parts, self.placement[names[0]], restartable=restartable)
-            self.groups |= zip(names, launched, strict=True)
+            self._launch(names, start)
         self._await_ready()
+
+    def move(self, placement: Placement, start: Checkpoint | None) -> None:
+        """Run the roles as another placement says; those that it leaves where they are, and as they are, stay. The role that
+        holds the state goes on from a checkpoint. Raises as `Group.ready`."""
+        before = {names: self._seating(names) for names in self.placement.processes()}
+        self.placement = placement
+        after = {names: self._seating(names) for names in placement.processes()}
+        for names, seating in before.items():
+            if after.get(names) != seating:
+                self._cluster.stop(self.groups[names[0]])
+        for names, seating in after.items():
+            if before.get(names) != seating:
+                self._launch(names, start)
+        self._await_ready()
+
+    def _launch(self, names: tuple[str, ...], start: Checkpoint | None) -> None:
+        parts = [Part(name, load_worker(self._roles[name].worker), (self._config,), self._arguments(name, start))
+                 for name in names]
+        restartable = not any(self._roles[name].stateful for name in names)
+        launched = self._cluster.launch_fused(parts, self.placement[names[0]], restartable=restartable)
+        self.groups |= zip(names, launched, strict=True)
+
+    def _seating(self, names: tuple[str, ...]) -> object:
+        """All that a placement has to do with how these roles, which share processes, are launched."""
+        return self.placement[names[0]], [self._arguments(name, None) for name in names]
 
     def relaunch(self, start: Checkpoint | None) -> None:
         """The role that holds the state, whose processes are gone or are ended now, and those that share them."""

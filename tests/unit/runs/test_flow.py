@@ -11,7 +11,7 @@ import pytest
 
 from rlinf_cli.errors import RunError
 from rlinf_cli.runs import flow as module
-from rlinf_cli.runs.flow import LaunchedFlow, RunFlow
+from rlinf_cli.runs.flow import Interlude, LaunchedFlow, RunFlow
 from rlinf_cli.workers.result import TrainResult
 
 STEPS = 8
@@ -179,6 +179,36 @@ def test_after_an_interrupt_anywhere_the_same_prompts_come_again(world, stalenes
         again = world(staleness)
         again.run(last.number, last.batches, rounds=lambda index: 1 + index % 3)
         assert made.ids + again.ids == whole.ids
+
+
+@pytest.mark.parametrize("asked", [1, 4])
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_it_is_left_when_the_steps_under_way_have_ended_and_goes_on_from_there(world, staleness, asked):
+    whole = world(staleness)
+    whole.run()
+    made = world(staleness)
+    report = made.report
+    made.report = lambda one: (report(one), made.flow.leave() if one.number == asked else None)
+    with pytest.raises(Interlude, match="before step"):
+        made.run()
+    numbers = [one.number for one in made.reports]
+    assert numbers == list(range(1, asked + staleness + 2))  # those that had been started by then
+    assert not made.flow._open
+    again = world(staleness)
+    again.run(numbers[-1], made.reports[-1].batches)
+    assert made.ids + again.ids == whole.ids
+
+
+def test_after_the_last_step_there_is_nothing_to_leave(world):
+    made = world(0)
+    report = made.report
+    made.report = lambda one: (report(one), made.flow.leave())
+    with pytest.raises(Interlude):
+        made.run()
+    made = world(0, steps=1)
+    report = made.report
+    made.report = lambda one: (report(one), made.flow.leave())
+    made.run()
 
 
 def test_what_was_trained_before_the_interrupt_is_reported_and_what_comes_after_is_not(world):

@@ -30,13 +30,16 @@ class Cluster:
 
     def __init__(self):
         self.devices = [SimpleNamespace(kind="cpu")] * 2
-        self.launched, self.restartable = {}, {}
+        self.launched, self.restartable, self.stopped = {}, {}, []
 
     def launch_fused(self, parts, placement, env=None, restartable=False):
         for part in parts:
             self.launched[part.role] = part.kwargs
             self.restartable[part.role] = restartable
         return [Group(role=part.role, methods=set(dir(part.worker)), launched=1) for part in parts]
+
+    def stop(self, group):
+        self.stopped.append(group.role)
 
     def relaunch(self, role, config, **arguments):
         self.launched[role] = arguments
@@ -85,6 +88,33 @@ def test_a_recovery_leaves_the_other_roles_as_they_are(roles):
     assert made.cluster.launched["actor"]["step"] == 4
     made.relaunch(None)
     assert "checkpoint" not in made.cluster.launched["actor"]
+
+
+def placed(roles, text):
+    return roles(f"placement={text}").placement
+
+
+@pytest.mark.parametrize(("before", "after", "moved"), [
+    ("temporal", "temporal", set()), ("temporal", "spatial", {"rollout", "actor"}),
+    ("rollout+reward:0,actor:1", "rollout+reward:0,actor:0-1", {"actor"}),
+    ("rollout+reward:0,actor:1", "rollout:0-1,reward:0,actor:1", {"rollout", "actor"})])
+def test_another_placement_ends_and_launches_what_it_does_not_leave_as_it_is(roles, before, after, moved):
+    """The actor trains samples as they come where they are made on other devices: that is decided when it is launched."""
+    made, target = roles(f"placement={before}"), placed(roles, after)
+    groups = dict(made.groups)
+    made.move(target, START)
+    assert set(made.cluster.stopped) == moved
+    assert {name for name in groups if made.groups[name] is not groups[name]} == moved
+    assert made.placement is target
+    if "actor" in moved:
+        assert made.cluster.launched["actor"]["step"] == 4
+
+
+def test_processes_that_are_shared_are_ended_together(roles):
+    made = roles("cluster.fused=true")
+    made.move(placed(roles, "spatial"), START)
+    assert len(made.cluster.stopped) == 1
+    assert made.cluster.restartable == {"rollout": True, "reward": True, "actor": False}
 
 
 @pytest.mark.parametrize(("versions", "said"), [([7], "weights v7"), ([7, -1], "weights v7"), ([-1], "")])

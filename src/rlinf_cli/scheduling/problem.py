@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class Curve:
     xs: tuple[float, ...]
     ys: tuple[float, ...]
 
-    def at(self, x: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    def at(self, x: NDArray[Any] | float) -> NDArray[np.float64]:
         """Values at `x`, of any shape; never below 0."""
         places = np.asarray(x, np.float64)
         if len(self.xs) == 1:

@@ -1,0 +1,182 @@
+"""When responses are done: generation as what its decode steps cost.
+
+All active responses of a replica advance together, a token a step, and a step takes `step_s(k)` with k of them active. So a
+response that is begun when the replica has made `a` steps ends with its step `a + length`, and between two completions the
+time goes by evenly: the whole batch costs an event per response, not one per token.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf_cli.scheduling.problem import Decoding
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Dealing: TypeAlias = Literal["as_taken", "round_robin"]
+
+
+def finish_times(decoding: Decoding, lengths: Ints, replicas: int, dealing: Dealing = "as_taken", group: int = 1) -> Floats:
+    """Seconds from the begin of a batch to the end of each response [samples].
+
+    `as_taken`: the next group goes to the replica that has room for it first · `round_robin`: sample i is dealt to replica i
+    modulo `replicas` beforehand.
+    """
+    steps = step_seconds(decoding, replicas)
+    queues = _dealt(len(lengths), replicas) if dealing == "round_robin" else _first(decoding, len(lengths), replicas, group)
+    if queues is not None and max(map(len, queues)) <= decoding.slots:
+        times = _all_at_once(lengths, queues, steps)
+        return times + decoding.call_s + _prefill(decoding, replicas) * _sizes(queues, len(lengths))
+    pool = _Pool(decoding, lengths, replicas, group, queues)
+    return pool.run() + decoding.call_s
+
+
+def step_seconds(decoding: Decoding, replicas: int) -> Floats:
+    """Seconds of a decode step with k active responses, [slots + 1]."""
+    active = np.arange(decoding.slots + 1)
+    return decoding.step_s.at(active) * decoding.slowdown.at(float(replicas))
+
+
+def _prefill(decoding: Decoding, replicas: int) -> float:
+    return decoding.prefill_s * float(decoding.slowdown.at(float(replicas)))
+
+
+def _dealt(samples: int, replicas: int) -> list[Ints]:
+    return [np.arange(first, samples, replicas) for first in range(replicas)]
+
+
+def _first(decoding: Decoding, samples: int, replicas: int, group: int) -> list[Ints] | None:
+    """Whose samples are whose where all are begun at once: the next group goes to who has fewest. None where there are too
+    many for that."""
+    groups = -(-samples // group)
+    if -(-groups // replicas) * group > decoding.slots:
+        return None
+    owner = np.arange(samples) // group % replicas
+    return [np.flatnonzero(owner == replica) for replica in range(min(replicas, groups))]
+
+
+def _sizes(queues: list[Ints], samples: int) -> Floats:
+    """Of each sample: how many samples its replica has."""
+    sizes = np.zeros(samples)
+    for queue in queues:
+        sizes[queue] = len(queue)
+    return sizes
+
+
+def _all_at_once(lengths: Ints, queues: list[Ints], steps: Floats) -> Floats:
+    """No replica has more than its slots: the shortest ends first, and the steps of the others become cheaper."""
+    most = max(map(len, queues))
+    table = np.full((len(queues), most), -1, np.int64)
+    for row, queue in enumerate(queues):
+        table[row, most - len(queue) :] = queue
+    held = np.where(table >= 0, lengths[table], 0)
+    order = np.argsort(held, axis=1, kind="stable")
+    ends = np.take_along_axis(held, order, axis=1)
+    active = np.arange(most, 0, -1)
+    # what is not there has length 0, and is done before the first step
+    seconds = np.cumsum(np.diff(ends, axis=1, prepend=0) * steps[active], axis=1)
+    times = np.zeros(len(lengths))
+    names = np.take_along_axis(table, order, axis=1)
+    times[names[names >= 0]] = seconds[names >= 0]
+    return times
+
+
+class _Pool:
+    """Replicas whose slots are filled again as responses end."""
+
+    def __init__(self, decoding: Decoding, lengths: Ints, replicas: int, group: int, queues: list[Ints] | None) -> None:
+        self._steps = step_seconds(decoding, replicas).tolist()
+        self._prefill = _prefill(decoding, replicas)
+        self._lengths, self._slots = lengths.tolist(), decoding.slots
+        common = iter([list(range(first, min(first + group, len(lengths)))) for first in range(0, len(lengths), group)])
+        self._sources: list[Iterator[list[int]]] = (
+            [common] * replicas if queues is None else [iter([[one] for one in queue.tolist()]) for queue in queues])
+        self._group = group if queues is None else 1
+        self._active: list[list[tuple[int, int]]] = [[] for _ in self._sources]
+        """A heap of (step at whose end it is done, sample) of each replica."""
+        self._made = [0] * len(self._sources)
+        self._times = [0.0] * len(lengths)
+
+    def run(self) -> Floats:
+        events: list[tuple[float, int]] = []
+        self._begin()
+        for replica, active in enumerate(self._active):
+            if active:
+                heapq.heappush(events, (self._next(replica, len(active) * self._prefill), replica))
+        while events:
+            now, replica = heapq.heappop(events)
+            later = now + self._end(replica, now)
+            if self._active[replica]:
+                heapq.heappush(events, (self._next(replica, later), replica))
+        return np.array(self._times)
+
+    def _begin(self) -> None:
+        """The first groups, one to each replica in turn."""
+        is_fed = True
+        while is_fed:
+            is_fed = False
+            for replica in range(len(self._sources)):
+                is_fed |= self._has_room(replica) and self._take(replica) > 0
+
+    def _has_room(self, replica: int) -> bool:
+        used = len(self._active[replica])
+        return used + self._group <= self._slots or not used
+
+    def _take(self, replica: int) -> int:
+        """One more group, for a replica that has room; how many samples it has."""
+        group = next(self._sources[replica], [])
+        for sample in group:
+            heapq.heappush(self._active[replica], (self._made[replica] + self._lengths[sample], sample))
+        return len(group)
+
+    def _next(self, replica: int, now: float) -> float:
+        """When the next response ends."""
+        active = self._active[replica]
+        left: int = active[0][0] - self._made[replica]
+        return now + left * float(self._steps[min(len(active), self._slots)])
+
+    def _end(self, replica: int, now: float) -> float:
+        """The responses that end now, and others in their place; the seconds that those need to begin."""
+        active = self._active[replica]
+        self._made[replica] = active[0][0]
+        while active and active[0][0] == self._made[replica]:
+            self._times[heapq.heappop(active)[1]] = now
+        begun = 0
+        while self._has_room(replica) and (count := self._take(replica)):
+            begun += count
+        return begun * self._prefill
+
+
+def estimated_seconds(decoding: Decoding, lengths: Ints, replicas: Ints) -> Floats:
+    """About how long a batch takes on so many replicas, [as `replicas`], for many numbers at once.
+
+    A replica with samples for all its slots works at full speed until it has as many left as it has slots; those then drain,
+    and the longest response of all is on some replica, which is taken to be like the others otherwise.
+    """
+    ordered = np.sort(lengths).astype(np.float64)
+    total, slots = float(ordered.sum()), decoding.slots
+    seconds = np.empty(len(replicas))
+    plain = decoding.step_s.at(np.arange(slots + 1))
+    known: dict[int, tuple[float, float]] = {}
+    for place, count in enumerate(replicas.tolist()):
+        mine = -(-len(ordered) // max(1, count))
+        together = min(mine, slots)
+        if together not in known:
+            known[together] = _drain(ordered, together, plain)
+        drain, tokens = known[together]
+        full = max(0.0, total / count - tokens) / together * plain[together] if mine > slots else 0.0
+        seconds[place] = drain + full + decoding.prefill_s * mine
+    return seconds * decoding.slowdown.at(replicas.astype(np.float64)) + decoding.call_s
+
+
+def _drain(ordered: Floats, count: int, steps: Floats) -> tuple[float, float]:
+    """Seconds and tokens of so many responses that are begun at once: evenly spaced ones, the longest among them."""
+    places = np.linspace(0, len(ordered), count + 1)[1:].round().astype(np.int64) - 1
+    ends = ordered[np.maximum(places, 0)]
+    seconds = np.diff(ends, prepend=0.0) @ steps[np.arange(count, 0, -1)]
+    return float(seconds), float(ends.sum())

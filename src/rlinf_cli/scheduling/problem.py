@@ -129,6 +129,9 @@ class Problem:
     devices: int
     lengths: NDArray[np.int64] = field(repr=False)
     """Tokens of each response of a batch [samples], in the order of the prompts."""
+    pool: NDArray[np.int64] | None = field(default=None, repr=False)
+    """Lengths that batches are drawn from, one after the other: what a small batch takes depends on which it has. None: every
+    batch has `lengths`."""
     group: int = 1
     """Samples of a prompt, which go together."""
     device_memory: float = float("inf")

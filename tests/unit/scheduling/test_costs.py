@@ -25,7 +25,10 @@ def problem(*stages, **more):
     return Problem(stages, **{"devices": 8, "lengths": np.full(32, 10), **more})
 
 
-def batch(name="train", laws=((1, Law(1.0, 0.1, 0.01)),), **more):
+LAWS = ((1, Law(1.0, 0.1, 0.01)),)
+
+
+def batch(name="train", laws=LAWS, **more):
     cost = {key: more.pop(key) for key in ("devices_per_rank", "step_s", "most_ranks") if key in more}
     return Stage(name, Batch(laws, **cost), **more)
 

@@ -29,7 +29,7 @@ def step_by_step(cost, lengths, replicas, dealing, group):
             return True
         return False
 
-    while any([take(replica) for replica in range(replicas)]):
+    while sum(take(replica) for replica in range(replicas)):
         pass
     while any(active):
         replica = min((one for one in range(replicas) if active[one]), key=lambda one: (next_end(cost, active, clock, one), one))

@@ -55,7 +55,7 @@ def stage_curve(problem: Problem, stage: Stage, most: int) -> Floats:
     places = np.flatnonzero(feasible(problem, stage, most))
     if isinstance(stage.cost, Decoding):
         replicas = np.maximum(places // max(1, devices_of_unit(stage)), 1)
-        seconds[places] = estimated_seconds(stage.cost, problem.lengths, replicas)
+        seconds[places] = estimated_seconds(stage.cost, problem.lengths, replicas, problem.dealing, problem.group)
         return seconds
     chunk, each = _rates(problem, stage, stage.cost, places)
     seconds[places] = stage.cost.step_s + chunk + each * problem.samples
@@ -75,13 +75,13 @@ def chunk_curve(problem: Problem, stage: Stage, most: int, chunk: int) -> Floats
     return seconds
 
 
-def service(problem: Problem, stage: Stage, devices: int) -> tuple[float, Floats, float]:
-    """Of a stage that does not generate, on so many devices: seconds a chunk costs by itself, seconds of each sample
-    [samples], and seconds once a batch."""
+def service(stage: Stage, devices: int, lengths: NDArray[np.int64]) -> tuple[float, Floats, float]:
+    """Of a stage that does not generate, on so many devices: seconds a chunk costs by itself, seconds of samples of such
+    lengths [as `lengths`], and seconds once a batch."""
     assert isinstance(stage.cost, Batch)
     ranks = _ranks(stage, np.array([devices]))[0]
     chunk, sample, token = law_of(stage.cost, float(ranks))
-    each = (float(sample) + float(token) * problem.lengths) / ranks
+    each = (float(sample) + float(token) * lengths) / ranks
     return float(chunk), each, stage.cost.step_s
 
 

@@ -85,7 +85,7 @@ class TestSeconds:
 
     def test_each_sample_as_long_as_it_is(self):
         stage = batch()
-        chunk, each, step = service(problem(stage, lengths=np.array([10, 30])), stage, 2)
+        chunk, each, step = service(stage, 2, np.array([10, 30]))
         assert (chunk, step) == (1.0, 0.0)
         assert each.tolist() == pytest.approx([0.1, 0.2])
 

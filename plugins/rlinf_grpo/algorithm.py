@@ -36,7 +36,7 @@ class GRPO(Algorithm):
         super().__init__(config)
         self.aggregation, self.rounds = config.aggregation, config.rounds
         self.needs_entropy, self.needs_reference = config.needs_entropy, config.needs_reference
-        self.needs_recompute, self.per_group = config.needs_recompute, config.normalize != "batch"
+        self.needs_recompute, self.per_group = config.needs_recompute, config.per_group
 
     def takes_part(self, returns: Returns) -> Tensor:
         return chosen(returns, self.config)

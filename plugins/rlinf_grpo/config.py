@@ -65,6 +65,11 @@ class GRPOConfig:
         return self.kl_coef > 0
 
     @property
+    def per_group(self) -> bool:
+        """Whether a prompt can be trained before all others of the step are there."""
+        return self.normalize != "batch"
+
+    @property
     def needs_entropy(self) -> bool:
         return self.entropy_coef > 0
 

@@ -44,6 +44,10 @@ class Decoder(Protocol):
         """A second set of weights, complete, for `adopt`. Raises ValueError naming what does not fit."""
         ...
 
+    def hold(self, tensors: Iterable[tuple[str, Tensor]]) -> tuple[Any, int]:
+        """As `stage`, but tensors in memory that lasts are used where they are if the decoder can; their bytes."""
+        ...
+
     def adopt(self, staged: Any) -> None:
         """Use the staged weights from now on."""
         ...

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rlinf_cli.api import UsageError, stored_weights
 from rlinf_torch.architecture import Architecture, rotations
-from rlinf_torch.fused import FusedLayer, FusedWeights, allocate
+from rlinf_torch.fused import FusedLayer, FusedWeights, allocate, around
 from rlinf_torch.offloading import DeviceMemory, Memory
-from rlinf_torch.places import Place, fill
+from rlinf_torch.places import Place, fill, overwrite
 from rlinf_torch.store import SlotStore
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -71,6 +71,13 @@ class FusedDecoder:
         fill(staged.places, tensors)
         self._memory.settle()
         return staged
+
+    def hold(self, tensors: Iterable[tuple[str, Tensor]]) -> tuple[FusedWeights, int]:
+        given = list(tensors)
+        held = around(self._a, self._dtype, self._memory, dict(given))
+        there = overwrite(held.places, given)
+        self._memory.settle()
+        return held, there
 
     def adopt(self, staged: FusedWeights) -> None:
         self._weights = staged

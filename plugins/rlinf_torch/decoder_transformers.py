@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlinf_cli.api import UsageError, load_causal_lm
 from rlinf_torch.offloading import DeviceMemory, Memory, move
-from rlinf_torch.places import Place, fill
+from rlinf_torch.places import Place, fill, overwrite
 from rlinf_torch.transformers_cache import Plan, SlotCache, run, unsupported
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
@@ -92,6 +92,16 @@ class TransformersDecoder:
         fill(staged, tensors)
         self._memory.settle()
         return staged
+
+    def hold(self, tensors: Iterable[tuple[str, Tensor]]) -> tuple[dict[str, Place], int]:
+        given = list(tensors)
+        held = self._room()
+        for name, tensor in given:
+            if name in held and (tuple(tensor.shape), tensor.dtype) == (held[name].shape, held[name].view.dtype):
+                held[name] = Place(held[name].shape, tensor)
+        there = overwrite(held, given)
+        self._memory.settle()
+        return held, there
 
     @torch.inference_mode(False)
     def _room(self) -> dict[str, Place]:

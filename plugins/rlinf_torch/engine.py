@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -119,12 +119,16 @@ class TorchEngine:
     @torch.inference_mode()
     def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None,
                        recompute: bool = False) -> None:
-        adopt = self._held.stage(tensors, adapter)
-        with self._lock:
-            adopt()
-            self.version, self._counts["shared_bytes"] = version, 0
-            if recompute:
-                self._read_again()
+        self._adopt(version, self._held.stage(tensors, adapter), 0, recompute)
+
+    @torch.inference_mode()
+    def hold_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], recompute: bool = False) -> None:
+        """See `HoldingEngine`."""
+        if self._device.type != "cpu" or _choice(self._offload, self._device) == "weights":
+            # weights that have to move need memory of their own
+            self.update_weights(version, tensors, recompute=recompute)
+        else:
+            self._adopt(version, *self._held.hold(tensors), recompute)
 
     @torch.inference_mode()
     def release_memory(self) -> int:
@@ -180,6 +184,14 @@ class TorchEngine:
             self._decoder.free()
             self._room = 0, 0
         self._changed.set()
+
+    def _adopt(self, version: int, adopt: Callable[[], None], shared: int, recompute: bool) -> None:
+        """Between two steps. `shared`: bytes of the new weights that are in somebody else's memory."""
+        with self._lock:
+            adopt()
+            self.version, self._counts["shared_bytes"] = version, shared
+            if recompute:
+                self._read_again()
 
     def _check(self, request: Request) -> None:
         prompt, most = request.prompt_ids, request.sampling.max_new_tokens

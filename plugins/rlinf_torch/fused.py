@@ -7,15 +7,23 @@ are permuted alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 from rlinf_torch.architecture import Architecture
 from rlinf_torch.offloading import Memory
-from rlinf_torch.places import Place
+from rlinf_torch.places import Place, end_to_end
+
+AS_STORED = {
+    "input_norm": ("input_layernorm.weight",), "output": ("self_attn.o_proj.weight",),
+    "output_bias": ("self_attn.o_proj.bias",), "post_norm": ("post_attention_layernorm.weight",),
+    "gate_up": ("mlp.gate_proj.weight", "mlp.up_proj.weight"), "gate_up_bias": ("mlp.gate_proj.bias", "mlp.up_proj.bias"),
+    "down": ("mlp.down_proj.weight",), "down_bias": ("mlp.down_proj.bias",),
+}  # fmt: skip
+"""What of a layer consists of whole weights as Hugging Face has them, one behind the other."""
 
 
 @dataclass
@@ -63,13 +71,39 @@ def allocate(a: Architecture, dtype: torch.dtype, memory: Memory) -> FusedWeight
 
     embedding = empty(a.vocabulary, a.hidden)
     head = embedding if a.tied else empty(a.vocabulary, a.hidden)
-    weights = FusedWeights(embedding, empty(a.hidden), head, [_layer(a, empty) for _ in range(a.layers)])
-    weights.places["model.embed_tokens.weight"] = _plain(embedding)
+    return _placed(a, FusedWeights(embedding, empty(a.hidden), head, [_layer(a, empty) for _ in range(a.layers)]))
+
+
+def around(a: Architecture, dtype: torch.dtype, memory: Memory, tensors: Mapping[str, Tensor]) -> FusedWeights:
+    """As `allocate`, but what lies in memory as the decoder has it is used there: the places of these tensors are the
+    tensors themselves. What of them does not fit gets room like all others."""
+    room = allocate(a, dtype, memory)  # takes no memory before it is written to
+
+    def held(there: Tensor, *names: str) -> Tensor:
+        fit = all(name in tensors and _fits(tensors[name], room.places[name]) for name in names)
+        found = end_to_end([tensors[name] for name in names]) if fit else None
+        return there if found is None else found
+
+    def layer(number: int, made: FusedLayer) -> FusedLayer:
+        return replace(made, **{part: held(getattr(made, part), *(f"model.layers.{number}.{name}" for name in names))
+                                for part, names in AS_STORED.items() if getattr(made, part) is not None})
+
+    embedding, norm = held(room.embedding, "model.embed_tokens.weight"), held(room.norm, "model.norm.weight")
+    head = embedding if a.tied else held(room.head, "lm_head.weight")
+    return _placed(a, FusedWeights(embedding, norm, head, [layer(*one) for one in enumerate(room.layers)]))
+
+
+def _fits(tensor: Tensor, place: Place) -> bool:
+    return tuple(tensor.shape) == place.shape and tensor.dtype == place.view.dtype and tensor.device == place.view.device
+
+
+def _placed(a: Architecture, weights: FusedWeights) -> FusedWeights:
+    weights.places["model.embed_tokens.weight"] = _plain(weights.embedding)
     for number, layer in enumerate(weights.layers):
         weights.places.update({f"model.layers.{number}.{name}": place for name, place in _places(a, layer)})
     weights.places["model.norm.weight"] = _plain(weights.norm)
     if not a.tied:
-        weights.places["lm_head.weight"] = _plain(head)
+        weights.places["lm_head.weight"] = _plain(weights.head)
     return weights
 
 

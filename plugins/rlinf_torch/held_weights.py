@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ class HeldWeights:
         self._decoder = decoder
         self._as_built = True
         """Whether the decoder's weights, an adapter apart, are those that it was built with."""
+        self._is_lent = False
+        """Whether some of the memory is somebody else's, to be read only."""
         self._before: dict[str, Tensor] = {}
         """The weights that an adapter has changed, as built."""
         self._factors: Mapping[str, Place] = {}
@@ -32,9 +35,15 @@ class HeldWeights:
         """What adopts the new weights. Raises ValueError naming what does not fit."""
         return self._stage_whole(tensors) if adapter is None else self._stage_adapter(tensors, adapter)
 
+    def hold(self, tensors: Iterable[tuple[str, Tensor]]) -> tuple[Callable[[], None], int]:
+        """As `stage`, for weights in memory that lasts until others are adopted: used there as far as possible; the bytes
+        of those."""
+        staged, there = self._decoder.hold(tensors)
+        return self._adoption(staged, is_lent=True), there
+
     def in_place(self) -> Mapping[str, Tensor]:
-        """The memory of those weights that lie as Hugging Face has them."""
-        return {name: place.view for name, place in self._decoder.places().items() if place.is_plain()}
+        """The memory of those weights that lie as Hugging Face has them, if all of it is the decoder's own."""
+        return {} if self._is_lent else {name: place.view for name, place in self._decoder.places().items() if place.is_plain()}
 
     def overwrite(self, tensors: Iterable[tuple[str, Tensor]]) -> int:
         """Write new weights over the old ones, but for those that are in their memory already; the bytes of these. Raises
@@ -58,11 +67,12 @@ class HeldWeights:
         return named(self._factors or self._decoder.places())
 
     def _stage_whole(self, tensors: Iterable[tuple[str, Tensor]]) -> Callable[[], None]:
-        staged = self._decoder.stage(tensors)
+        return self._adoption(self._decoder.stage(tensors), is_lent=False)
 
+    def _adoption(self, staged: Any, is_lent: bool) -> Callable[[], None]:
         def adopt() -> None:
             self._decoder.adopt(staged)
-            self._as_built, self._before, self._factors = False, {}, {}
+            self._as_built, self._is_lent, self._before, self._factors = False, is_lent, {}, {}
 
         return adopt
 
@@ -75,7 +85,7 @@ class HeldWeights:
         def adopt() -> None:
             if built is not None:
                 self._decoder.adopt(built)
-                self._as_built = True
+                self._as_built, self._is_lent = True, False
             self._merge(factors, adapter)
 
         return adopt

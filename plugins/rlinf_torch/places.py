@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -51,6 +51,20 @@ def overwrite(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]
         if not place.holds(tensor):
             place.write(tensor)
     return sum(tensor.nbytes for place, tensor in pairs if place.holds(tensor))
+
+
+def end_to_end(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Tensors whose rows follow one another in memory, as one, without a copy; None where they do not."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if not tensor.is_contiguous() or tensor.data_ptr() != end or not _same_storage(tensor, first):
+            return None
+        end += tensor.nbytes
+    return first if len(tensors) == 1 else first.as_strided((sum(map(len, tensors)), *first.shape[1:]), first.stride())
+
+
+def _same_storage(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _matched(places: Mapping[str, Place], tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[Place, Tensor]]:

@@ -3,16 +3,20 @@
     python scripts/bench/weights.py [--rounds 3] [--mb 500]
 
 A publication is timed from its call until both engines hold the new version and both checksums, each computed from what
-that process reads, have been compared. After each one, a warm np.copyto of as many bytes in the trainer's process is timed
-(the limit); in the same rounds Ray: put, got by two actors, no checksum. Ratios, medians; of float32 and bfloat16 the lower:
-`memcpy` the limit's time divided by ours, engines that use the tensors where they lie · `memcpy_staged` the same, engines
-that copy them into storage of their own and compute the checksum from there · `ray` Ray's time divided by that of `memcpy` ·
-`hidden` the share of an update's time that the `torch` engine loses no tokens by, one update a second of 100 MB.
+that process reads, have been compared. That is one copy (into shared memory) and one checksum in the trainer's process, and in
+each engine's a checksum and a copy of what it does not use where it lies: all of it on as many cores as there are. After each
+publication the limit is timed: np.copyto of as many bytes, by one thread of the trainer's process, from warm memory to warm
+memory. In the same rounds Ray: put, got by two actors, no checksum. Ratios, medians; of float32 and bfloat16 the lower:
+`memcpy` the limit's time divided by ours, engines that use the tensors where they lie · `memcpy_torch` the same with two
+`torch` engines, which copy what they hold in another order (queries, keys and values) · `memcpy_staged` the same with engines
+that copy everything into warm storage of their own and compute the checksum from there · `ray` Ray's time divided by that of
+`memcpy` · `hidden` the share of an update's time that the `torch` engine loses no tokens by, one update a second of 100 MB.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
@@ -26,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlinf_cli.api import Request, Sampling, weights_checksum
+from rlinf_cli.api import Request, Sampling, stored_weights, weights_checksum
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.group import Group
@@ -69,8 +73,8 @@ def seconds(work: Callable[[], object]) -> float:
 class Source(Worker):
     """The trainer's process."""
 
-    def __init__(self, dtype: str, mb: int) -> None:
-        self._named = model(getattr(torch, dtype), mb)
+    def __init__(self, make: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
+        self._named = make()
         self._size = sum(tensor.numel() * tensor.element_size() for _, tensor in self._named)
         self._publisher = Publisher(Path(client().address.directory_on(self.node)), self.node)
         self._copied, self._copy = (np.full(self._size, value, np.uint8) for value in (1, 2))
@@ -113,20 +117,19 @@ class Engine(Worker):
 
 
 class Generating(Worker):
-    """The `torch` engine, busy all the time."""
+    """The `torch` engine."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, dtype: str = "float32") -> None:
         from rlinf_torch.engine import TorchEngine
         from rlinf_torch.engine_config import TorchEngineConfig
 
         torch.set_num_threads(1)
-        self._engine = TorchEngine(TorchEngineConfig(slots=16), Path(directory), "cpu", 512)
+        self._engine = TorchEngine(TorchEngineConfig(slots=16, dtype=dtype), Path(directory), "cpu", 512)
         self._receiver = Receiver(client(), Path(directory))
 
     @control
     def update_weights(self, manifest: Manifest) -> str:
-        self._engine.update_weights(manifest.version, self._receiver.tensors(manifest))
-        return self._engine.weights_checksum()
+        return self._receiver.update(self._engine, manifest)
 
     def generate(self, limit: float) -> float:
         """Tokens per second, for so many seconds."""
@@ -142,36 +145,38 @@ class Generating(Worker):
         return rate
 
 
-class Policy(Source):
-    """A trainer that holds the model of a directory."""
-
-    def __init__(self, directory: str) -> None:
-        from rlinf_cli.api import stored_weights
-
-        super().__init__("float32", 1)
-        self._named = [(name, tensor.clone()) for name, tensor in stored_weights(Path(directory))]
+def stored(directory: str) -> list[tuple[str, torch.Tensor]]:
+    return [(name, tensor.clone()) for name, tensor in stored_weights(Path(directory))]
 
 
-def measure_ours(mb: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as logs, Cluster.start("cpu:2", directory=Path(logs)) as cluster:
+def measure_ours(mb: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder, Cluster.start("cpu:2", directory=Path(folder) / "logs") as cluster:
         for dtype in "float32", "bfloat16":
-            source = cluster.launch("source", Source, [[0]], dtype, mb)
-            for own, name in (False, "held"), (True, "staged"):
-                engines = cluster.launch("engines", Engine, PLACEMENT, own)
+            directory = str(Path(folder) / dtype)
+            rows = mb * 1_000_000 // 4 // WIDTH // getattr(torch, dtype).itemsize
+            save_llama(Path(directory), dtype, vocab_size=rows, hidden_size=WIDTH, intermediate_size=INNER,
+                       num_attention_heads=12, num_hidden_layers=3 * rows * WIDTH // (4 * WIDTH**2 + 3 * WIDTH * INNER))
+            made = cluster.launch("source", Source, [[0]], functools.partial(model, getattr(torch, dtype), mb))
+            read = cluster.launch("policy", Source, [[0]], functools.partial(stored, directory))
+            for name, source, kind, *args in (("held", made, Engine, False), ("staged", made, Engine, True),
+                                              ("torch", read, Generating, directory, dtype)):
+                engines = cluster.launch("engines", kind, PLACEMENT, *args)
                 times = [(source.publish(engines).wait()[0], source.limit().wait()[0]) for _ in range(REPEATS + 2)][2:]
                 found[f"{name}_{dtype}_s"] = statistics.median(ours for ours, _ in times)
                 found[f"{name}_limit_{dtype}_s"] = statistics.median(limit for _, limit in times)
                 cluster.stop(engines)
-            cluster.stop(source)
+            cluster.stop(made)
+            cluster.stop(read)
     return found
 
 
 def measure_hidden() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, Cluster.start("cpu:2", directory=Path(folder) / "logs") as cluster:
-        save_llama(Path(folder) / "model")
+        save_llama(Path(folder) / "model", "float32", vocab_size=8000, hidden_size=512, intermediate_size=1536,
+                   num_attention_heads=8, num_key_value_heads=4, num_hidden_layers=6)
         engine = cluster.launch("engine", Generating, [[0]], str(Path(folder) / "model"))
-        source = cluster.launch("source", Policy, [[1]], str(Path(folder) / "model"))
+        source = cluster.launch("source", Source, [[1]], functools.partial(stored, str(Path(folder) / "model")))
         for _ in range(2):
             source.publish(engine).wait()
         rates: dict[bool, list[float]] = {False: [], True: []}
@@ -188,13 +193,13 @@ def measure_hidden() -> dict[str, float]:
                 "hidden": 1 - (1 - updated / plain) / update}
 
 
-def save_llama(directory: Path) -> None:
-    """25 million parameters, 100 MB."""
+def save_llama(directory: Path, dtype: str, **config: int) -> None:
+    """A random one. Embedding and head are one tensor."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(vocab_size=8000, hidden_size=512, intermediate_size=1536, num_hidden_layers=6,
-                                 num_attention_heads=8, num_key_value_heads=4)).save_pretrained(directory)
+    made = LlamaForCausalLM(LlamaConfig(**config, tie_word_embeddings=True))
+    made.to(getattr(torch, dtype)).save_pretrained(directory)
 
 
 def measure_ray(mb: int) -> dict[str, float]:
@@ -229,8 +234,8 @@ def report(rounds: list[dict[str, float]], hidden: dict[str, float]) -> dict[str
         return min(statistics.median(run[f"{over}_{dtype}_s"] / run[f"{under}_{dtype}_s"] for run in rounds)
                    for dtype in ("float32", "bfloat16"))
 
-    ratios = {"memcpy": worst("held_limit", "held"), "memcpy_staged": worst("staged_limit", "staged"),
-              "ray": worst("ray", "held"), "hidden": hidden.pop("hidden")}
+    ratios = {"memcpy": worst("held_limit", "held"), "memcpy_torch": worst("torch_limit", "torch"),
+              "memcpy_staged": worst("staged_limit", "staged"), "ray": worst("ray", "held"), "hidden": hidden.pop("hidden")}
     raw = {name: round(value, 4) for name, value in {**middle, **hidden}.items()}
     return {"bench": "weights", "ratios": {name: round(ratio, 3) for name, ratio in ratios.items()}, "raw": raw}
 

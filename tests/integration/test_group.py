@@ -427,3 +427,19 @@ def test_torch_ranks_can_meet(launch):
 def test_channels_are_names(launch):
     group = launch(Echo)
     assert group.echo(Channel("some")).wait()[0][0][0].name == "some"
+
+
+def test_a_call_knows_what_joins_it_to_others_and_a_channel_who_used_it(launch, channel):
+    makers, doublers = launch(Producer, 2, role="makers"), launch(Producer, role="doublers")
+    numbers, doubled = channel("numbers"), channel("doubled")
+    made, passed = makers.produce(numbers, 3), doublers.pass_on(numbers, doubled=doubled)
+    assert len(list(doubled)) == 6
+    gather([made, passed])
+    assert (made.wiring.ins, made.wiring.outs) == ((), (numbers.name,))
+    assert (passed.wiring.ins, passed.wiring.outs) == ((numbers.name,), (doubled.name,))
+    assert numbers.flowed() == ({"makers[0]": 3, "makers[1]": 3}, {"doublers[0]": 6})
+    assert doubled.flowed() == ({"doublers[0]": 6}, {"driver": 6})
+    assert channel("unused").flowed() == ({}, {})
+    asked = launch(Caller).ask(makers.on(1), "produce_perhaps")
+    assert asked.wiring.groups == ("makers",)
+    asked.wait()

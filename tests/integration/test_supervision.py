@@ -230,6 +230,36 @@ def test_what_a_new_process_needs_may_fail_to_come_at_first(rollout, cluster, in
 # ---- given up ----
 
 
+def test_what_a_new_process_needs_raises_what_no_retry_helps_against(rollout, cluster, incidents, until):
+    group = rollout()
+
+    def bring(group, rank):
+        return {}["weights"]
+
+    cluster.before_resume = bring
+    call = group.sleep(20)
+    kill(group)
+    with pytest.raises(WorkerError, match=r"rollout\[0\] on node-0 failed in before_resume: KeyError: 'weights'") as caught:
+        call.wait()
+    assert isinstance(caught.value.cause, KeyError)
+    until(lambda: incidents, 30)
+    assert [incident.action for incident in incidents] == ["gave up"]
+
+
+def test_an_incident_that_cannot_be_told_is_dealt_with_all_the_same(rollout, cluster, incidents, caplog):
+    def refuse(incident):
+        raise RunError("the disk is full")
+
+    cluster.on_incident = refuse
+    group = rollout()
+    before = group.pid().wait()
+    kill(group)
+    assert group.sleep(0.1).wait() != before
+    kill(group)
+    assert group.sleep(0.1).wait() != before
+    assert "an incident could not be told: rollout[0] on node-0 died" in caplog.text
+
+
 def test_a_constructor_that_raises_is_not_tried_again(rollout, channel, incidents, tmp_path, until):
     (tmp_path / "raise-1").touch()
     group, said = rollout(1, tmp_path), channel("said")

@@ -40,6 +40,7 @@ COMMANDS = [
     (["eval", "--help"], set()),
     (["generate", "--help"], set()),
     (["trace", "--help"], set()),
+    (["profile", "--help"], set()),
     (["doctor"], set()),
 ]
 """Arguments of `rlinf`, and which of the heavy packages they may import."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.rl.trajectory import Finish, FloatArray, IntArray
@@ -120,3 +120,13 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class HoldingEngine(Protocol):
+    """What an engine may offer besides: to compute on new weights where they are, instead of on a copy."""
+
+    def hold_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], recompute: bool = False) -> None:
+        """As `Engine.update_weights`, for whole weights in host memory that stay as they are until the next update has
+        returned. They are shared with others: nothing may be written there."""
+        ...

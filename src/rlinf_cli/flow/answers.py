@@ -37,18 +37,20 @@ class Answer:
     """The rank's `timeline.CLOCK`."""
     switches: tuple[Switch, ...] = ()
     """What its worker moved to and off its devices since the answer before."""
+    device_memory: int = 0
+    """Bytes of its first device that the process has reserved at most so far; 0 where it runs on a processor."""
 
     def pack(self) -> list[Any]:
         """As it is sent: Ray passes plain lists and numbers without pickling, which is a good part of a call's time."""
         value = None if self.value is None else (self.value,)
         return [value, self.failure, self.timing.pack(), self.peak_memory, self.clock,
-                [switch.pack() for switch in self.switches]]
+                [switch.pack() for switch in self.switches], self.device_memory]
 
     @classmethod
     def unpack(cls, sent: Sequence[Any]) -> Answer:
-        value, failure, timing, peak_memory, clock, switches = sent
+        value, failure, timing, peak_memory, clock, switches, device_memory = sent
         return cls(None if value is None else value[0], failure, CallTiming.unpack(timing), peak_memory, clock,
-                   tuple(Switch(*switch) for switch in switches))
+                   tuple(Switch(*switch) for switch in switches), device_memory)
 
 
 def pack_call(method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: Sequence[Sequence[str]],

@@ -50,8 +50,8 @@ class ChannelDesk:
             "drop": Drop, "withdraw": Withdraw, "settle": Settle, "give_back": GiveBack, "limit": Limit,
         })  # fmt: skip
         desk.register(self._service)
-        for kind, handler in (("put", self._on_put), ("qsize", self._on_qsize), ("cancel_all", self._on_cancel_all),
-                              ("release", self._on_release), ("removed", self._on_removed)):
+        for kind, handler in (("put", self._on_put), ("qsize", self._on_qsize), ("flowed", self._on_flowed),
+                              ("cancel_all", self._on_cancel_all), ("release", self._on_release), ("removed", self._on_removed)):
             desk.on(kind, handler)
 
     def stats(self) -> Mapping[str, Any]:
@@ -84,6 +84,10 @@ class ChannelDesk:
 
     def _on_qsize(self, client: int, request: int, channel: str) -> None:
         self._desk.tell(client, ("ok", request, self._state.waiting(channel)))
+
+    def _on_flowed(self, client: int, request: int, channel: str) -> None:
+        found = self._state.channels.get(channel)
+        self._desk.tell(client, ("ok", request, (dict(found.tally.puts), dict(found.tally.takes)) if found else ({}, {})))
 
     def _on_cancel_all(self, client: int, request: int, reason: str) -> None:
         self._desk.handle(self._service, CancelAll(reason))

@@ -54,6 +54,7 @@ class Cluster:
         self._resources = resources
         self._here = ray.get_runtime_context().get_node_id()
         self._nodes = {node.id: node for node in nodes}
+        self._has_further_nodes = len(ray.nodes()) > 1  # for Ray, that is: there may be some that have just been lost
         self._groups: dict[str, Group] = {}
         self._address, self._stores = self._start_channels(shared, journal and journal.resolve())
         self._launches, self._tickets = itertools.count(1), Tickets(client())
@@ -154,7 +155,7 @@ class Cluster:
     def before_resume(self) -> Callable[[Group, int], str]:
         """Called, on a thread of its own, when a rank has been started again and before its calls are: brings it what it
         needs, such as the current weights, and says what that was (`weights v17`). When it raises RlinfError, the rank is
-        started again."""
+        started again; any other exception ends the run."""
         return self._supervision.before_resume
 
     @before_resume.setter
@@ -194,7 +195,8 @@ class Cluster:
         placement = [seats[0].devices for seats in crew.seats if seats[0].node_id in living]
         if not placement:
             nodes = ", ".join(sorted({seats[0].node for seats in crew.seats}))
-            raise RunError(f"{role} cannot be started again: all its devices were on {nodes}, which is gone")
+            raise RunError(f"{role} cannot be started again: all its devices were on {nodes}, which is gone; replace the "
+                           "node, or go on without its devices (cluster.devices, placement)")
         self._forget(crew)
         parts = [replace(part, args=args, kwargs=kwargs) if part.role == role else part for part in crew.parts]
         return self.launch_fused(parts, placement, crew.seats[0][0].env, crew.restartable)
@@ -220,7 +222,7 @@ class Cluster:
     def _place(self, node_id: str) -> dict[str, Any]:
         """Ray's options for an actor on a node. They ask for no resource: devices are ours."""
         options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
-        if len(self._nodes) > 1:
+        if self._has_further_nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
         return options
 
@@ -257,7 +259,8 @@ def _join(address: str, directory: Path, stack: contextlib.ExitStack) -> list[No
     join(address)
     stack.callback(ray.shutdown)
     here = ray.get_runtime_context().get_node_id()
-    alive = sorted((node for node in ray.nodes() if node["Alive"]),
+    living = living_nodes()  # what has just been lost is still there for Ray
+    alive = sorted((node for node in ray.nodes() if node["NodeID"] in living),
                    key=lambda node: (node["NodeID"] != here, node["NodeManagerAddress"], node["NodeID"]))
     return [Node(f"node-{number}", node["NodeID"], node["NodeManagerAddress"],
                  int(node["Resources"].get("CPU", 0)), tuple(map(str, range(int(node["Resources"].get("GPU", 0))))))

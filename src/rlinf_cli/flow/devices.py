@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -115,6 +116,32 @@ def visible_gpus(library: str = "libnvidia-ml.so.1", proc: Path = Path("/proc/dr
         count = len(list(proc.iterdir())) if proc.is_dir() else 0
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return tuple(map(str, range(count))) if chosen is None else tuple(_usable(chosen.split(","), count))
+
+
+def gpu_memory(library: str = "libnvidia-ml.so.1") -> float:
+    """Bytes of the smallest GPU of this machine, as its driver says; infinite where it does not."""
+    count = _count_by_nvml(library)
+    if not count:
+        return math.inf
+    nvml = ctypes.CDLL(library)
+    nvml.nvmlInit_v2()
+    sizes = list(_sizes(nvml, count))
+    nvml.nvmlShutdown()
+    return float(min(sizes, default=math.inf))
+
+
+class _Memory(ctypes.Structure):
+    """`nvmlMemory_t`."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def _sizes(nvml: ctypes.CDLL, count: int) -> Iterator[int]:
+    for index in range(count):
+        device, found = ctypes.c_void_p(), _Memory()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0 \
+                and nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(found)) == 0:
+            yield found.total
 
 
 def _check_gpus(asked: int, there: int) -> None:

@@ -17,10 +17,10 @@ from rlinf_cli.flow.answers import pack_call
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.errors import SerializationError, WorkerDiedError
-from rlinf_cli.flow.handle import Error, Handle, Place, gather
+from rlinf_cli.flow.handle import Error, Handle, Place, Wiring, gather
 from rlinf_cli.flow.host import control_of, queue_of
 from rlinf_cli.flow.seat import Out, Seat
-from rlinf_cli.flow.tickets import Tickets
+from rlinf_cli.flow.tickets import Tickets, channel_names
 from rlinf_cli.flow.watch import Watch, reason_of
 from rlinf_cli.flow.worker import MethodSpec
 
@@ -140,7 +140,7 @@ class Group:
                     for channel, producer in itertools.chain.from_iterable(producers):
                         Channel(channel).done(producer, str(refusal))
                     raise refusal from error
-            handle = Handle(self, spec.name, places)
+            handle = Handle(self, spec.name, places, _wiring(spec, bound.arguments))
             self._remember(handle)
         if self.on_call is not None:
             self.on_call(handle)
@@ -314,6 +314,11 @@ class Ranks:
 def ranks_of(targets: Group | Ranks) -> tuple[Group, Sequence[int]]:
     """The group, and which of its ranks are meant."""
     return (targets, range(targets.size)) if isinstance(targets, Group) else (targets._group, targets._ranks)
+
+
+def _wiring(spec: MethodSpec, arguments: Mapping[str, Any]) -> Wiring:
+    targets = (ranks_of(value)[0].role for value in arguments.values() if isinstance(value, (Group, Ranks)))
+    return Wiring(channel_names(spec.ins, arguments), channel_names(spec.outs, arguments), tuple(targets))
 
 
 def _channel(method: str, argument: str, value: Any) -> Channel:

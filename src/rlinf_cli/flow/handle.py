@@ -57,12 +57,21 @@ class Place:
         return self.ref is not None and bool(ray.wait([self.ref], timeout=0)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a call was given to be joined to others by: names of channels, by the way items flow, and roles of groups."""
+
+    ins: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
 class Handle:
     """One method call on some ranks of a group. Results, timings and memory are lists in the order of these ranks, without
     those that the group has lost since."""
 
-    def __init__(self, group: Group, method: str, places: Sequence[Place]) -> None:
-        self.group, self.method = group, method
+    def __init__(self, group: Group, method: str, places: Sequence[Place], wiring: Wiring = Wiring()) -> None:
+        self.group, self.method, self.wiring = group, method, wiring
         self._places = tuple(places)
         self._lock = threading.Lock()
 
@@ -122,6 +131,11 @@ class Handle:
         """Bytes of main memory that each rank's process had needed at most when the call ended."""
         gather([self])
         return [answer.peak_memory for _, answer in self._answers()]
+
+    def device_memory(self) -> list[int]:
+        """Bytes of its first device that each rank's process had reserved at most when the call ended; 0 on a processor."""
+        gather([self])
+        return [answer.device_memory for _, answer in self._answers()]
 
     def switches(self) -> list[tuple[Switch, ...]]:
         """What each rank's worker moved to and off its devices between the answer before and this one."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlinf_cli.flow.client import Client, connect
@@ -59,6 +60,7 @@ class Host:
         self._connecting = threading.Lock()
         os.environ.update(self._seat.environment())
         self._log = log_to(self._seat.log)
+        self._go_to(self._seat.here)
         if self._seat.incarnation:
             log.warning("a new process for %s, the one before has died (start number %d)", self._seat.host,
                         self._seat.incarnation + 1)
@@ -114,6 +116,14 @@ class Host:
         if self._client is not None:
             self._client.close()
         obey_signals()
+
+    def _go_to(self, directory: Path) -> None:
+        """A Ray that was there before the command works in a directory of its own, perhaps on another machine."""
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            log.warning("%s has no %s (%s): relative paths are not what they are for the command", self._seat.node, directory,
+                        error.strerror)
 
     def _connect(self, plan: Plan) -> None:
         """Once a process, under the names of all its tenants."""

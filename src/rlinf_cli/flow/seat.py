@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Seat:
     """Tells apart the launches of one role."""
     incarnation: int = 0
     """How often the rank has been started again."""
+    here: Path = field(default_factory=Path.cwd)
+    """The driver's working directory, which paths of users are relative to."""
 
     @property
     def identity(self) -> str:

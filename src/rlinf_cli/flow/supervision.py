@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ from rlinf_cli.state.supervisor import (
     SupervisorState,
 )
 
+log = logging.getLogger(__name__)
+
 _SLICE_S = 0.1
 """How long to wait at once: a shutdown is looked at in between."""
 _VERDICT_S = 5.0
@@ -60,7 +64,7 @@ class _Abandoned(Exception):
 
 
 class _NotMade(Exception):
-    """A worker's constructor raised in the new process."""
+    """A worker's constructor raised in the new process, or what was to bring it what it needs did."""
 
     def __init__(self, error: WorkerError) -> None:
         super().__init__(str(error))
@@ -177,7 +181,7 @@ class Supervision:
             crew.kill(rank)
 
     def _attempt(self, death: _Death, elsewhere: bool) -> tuple[RestartFailed | None, WorkerError | None]:
-        """Why the rank could not be started again, with the error of its constructor if that is why; None when it works."""
+        """Why the rank could not be started again, with the error to raise if trying again is no use; None when it works."""
         crew, rank = death.crew, death.rank
         try:
             detail = self._bring_up(crew, rank, self._seats_elsewhere(crew, rank) if elsewhere else ())
@@ -212,6 +216,12 @@ class Supervision:
                 raise
             # the run goes back to a checkpoint, or ends: nothing that this rank makes until then is used
             return f"nothing from {error.role}, which has died too"
+        except (RlinfError, ray.exceptions.RayError):
+            raise
+        except Exception as error:  # the hook's own code: a mistake that it would repeat
+            seat, what = group.seats[rank], f"{type(error).__name__}: {error}"
+            raise _NotMade(WorkerError(group.role, rank, seat.node, "before_resume", what, traceback.format_exc(),
+                                       error)) from error
 
     def _await(self, crew: Crew, refs: Sequence[Any]) -> None:
         deadline = time.monotonic() + self._start_timeout
@@ -241,7 +251,10 @@ class Supervision:
     def _tell(self, death: _Death, action: Action, detail: str, seconds: float = 0.0, because: str = "") -> None:
         error = death.error
         what = f"{error.what}; {because}" if because else error.what
-        self.on_incident(Incident(time.time(), error.role, error.rank, error.node, what, action, detail, seconds))
+        try:
+            self.on_incident(Incident(time.time(), error.role, error.rank, error.node, what, action, detail, seconds))
+        except Exception:  # the hook's own code: the deaths to come are still to be seen
+            log.exception("an incident could not be told: %s", what)
 
     # ---- nodes ----
 

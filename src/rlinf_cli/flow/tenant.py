@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -121,10 +122,20 @@ class Tenant:
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
         peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         switches = self._turns.switches() if self._turns is not None else ()
-        return Answer(value, failure, timing, peak_memory, switches=tuple(switches)).pack()
+        device_memory = reserved(self.seat.kind)
+        return Answer(value, failure, timing, peak_memory, switches=tuple(switches), device_memory=device_memory).pack()
 
     def _turn(self, ticket: int) -> contextlib.AbstractContextManager[None]:
         return self._turns.taken(ticket) if ticket and self._turns is not None else contextlib.nullcontext()
+
+
+def reserved(kind: str) -> int:
+    """Bytes of the first device that this process has reserved at most. Nothing is imported for it: who has not used torch has
+    reserved nothing."""
+    torch = sys.modules.get("torch")
+    if kind != "cuda" or torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.max_memory_reserved())
 
 
 def _finish(outs: Sequence[Out]) -> None:

@@ -67,7 +67,7 @@ class Tickets:
     def _issue(self, role: str, spec: MethodSpec, ranks: Sequence[int], arguments: Mapping[str, Any]) -> int:
         if not self._sharing:
             return 0
-        ins, outs = _names(spec.ins, arguments), _names(spec.outs, arguments)
+        ins, outs = channel_names(spec.ins, arguments), channel_names(spec.outs, arguments)
         if spec.on_device and role in self._sharing and ranks:
             with self._lock:  # numbers rise in the order of sending
                 ticket = next(self._numbers)
@@ -83,5 +83,6 @@ class Tickets:
             if any(one != other and devices & others for other, others in self._devices.items()))
 
 
-def _names(arguments: Sequence[str], values: Mapping[str, Any]) -> tuple[str, ...]:
+def channel_names(arguments: Sequence[str], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of those of the arguments that are channels."""
     return tuple(value.name for argument in arguments if isinstance(value := values.get(argument), Channel))

@@ -13,7 +13,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,8 +22,8 @@ import numpy as np
 from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.weights_delta import difference
-from rlinf_cli.flow.weights_layout import Bytes, Changes, Entry, Manifest, in_type, layout
-from rlinf_cli.models.checksum import combined, tensor_checksum
+from rlinf_cli.flow.weights_layout import Bytes, Changes, Entry, Manifest, buckets, in_type, layout
+from rlinf_cli.models.checksum import BATCH_BYTES, combined, tensor_checksums
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +49,7 @@ class Publisher:
         self._trained: str | None = None
         self._current: Manifest | None = None
         self._lock = threading.Lock()
+        self._writers = ThreadPoolExecutor(_WRITERS, "rlinf-weights")  # torch takes its time in threads that are new to it
 
     def publish(self, version: int, named: Iterable[tuple[str, torch.Tensor]], changed: bool, send: Send,
                 adapter: Adapter | None = None, base: str = "", delta: bool = False) -> Manifest:
@@ -65,7 +66,7 @@ class Publisher:
             entries, size = layout(tensors, dtype)
             file = self._files["weights-1" if before is None or before.path.endswith("0") else "weights-0"]
             region = file.room(size)
-            trained, checksum = write(region, entries, tensors, dtype)
+            trained, checksum = write(region, entries, tensors, dtype, self._writers)
             if changed and trained == self._trained:
                 raise RunError(f"the optimiser stepped to version {version}, but the weights did not change")
             changes = self._changes(before, region, entries) if delta else None
@@ -84,6 +85,7 @@ class Publisher:
             return self._current.version
 
     def close(self) -> None:
+        self._writers.shutdown()
         for file in self._files.values():
             file.remove()
 
@@ -121,18 +123,20 @@ class SharedFile:
         self.path.unlink(missing_ok=True)
 
 
-def write(region: Bytes, entries: Sequence[Entry], tensors: Named, dtype: str) -> tuple[str, str]:
+def write(region: Bytes, entries: Sequence[Entry], tensors: Named, dtype: str, pool: Executor) -> tuple[str, str]:
     """Copy the tensors to their places, in another type where one is given; the checksums of what they were and are."""
 
-    def one(entry: Entry, named: tuple[str, torch.Tensor]) -> tuple[str, str]:
-        name, tensor = named
-        held = in_type(tensor, dtype)
-        checksum = tensor_checksum(name, held, region[entry.offset : entry.offset + entry.length])
-        return (checksum if held is tensor else tensor_checksum(name, tensor)), checksum
+    named = {entry: tensor for entry, (_, tensor) in zip(entries, tensors, strict=True)}
 
-    with ThreadPoolExecutor(_WRITERS, "rlinf-weights") as pool:
-        pairs = list(pool.map(one, entries, tensors))
-    return combined(pair[0] for pair in pairs), combined(pair[1] for pair in pairs)
+    def some(bucket: Sequence[Entry]) -> tuple[list[str], list[str]]:
+        before = [(entry.name, named[entry]) for entry in bucket]
+        held = [(name, in_type(tensor, dtype)) for name, tensor in before]
+        checksums = tensor_checksums(held, [region[entry.offset : entry.offset + entry.length] for entry in bucket])
+        same = all(one is other for (_, one), (_, other) in zip(before, held, strict=True))
+        return (checksums if same else tensor_checksums(before)), checksums
+
+    found = list(pool.map(some, buckets(entries, BATCH_BYTES)))
+    return combined(one for was, _ in found for one in was), combined(one for _, now in found for one in now)
 
 
 def _create(path: Path, size: int) -> Bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlinf_cli.contracts.engine import Engine, HoldingEngine
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.client import Client
 from rlinf_cli.flow.weights_delta import apply
@@ -34,9 +35,18 @@ class Receiver:
         self._maps: dict[tuple[str, int], Bytes] = {}
         self._kept, self._kept_checksum = np.empty(0, np.uint8), ""
 
+    def update(self, engine: Engine, manifest: Manifest, recompute: bool = False) -> str:
+        """Bring an engine the manifest's tensors, to be used where they lie if that can be; its checksum."""
+        tensors = self.tensors(manifest)
+        if isinstance(engine, HoldingEngine) and manifest.node == self._client.node and manifest.adapter is None:
+            engine.hold_weights(manifest.version, tensors, recompute)
+        else:
+            engine.update_weights(manifest.version, tensors, manifest.adapter, recompute)
+        return engine.weights_checksum()
+
     def tensors(self, manifest: Manifest) -> Iterator[tuple[str, torch.Tensor]]:
-        """They stay as they are until this engine has answered for the next version: one that computes on them where they
-        lie need not copy them.
+        """Those on the same node stay as they are until this engine has answered for the next version: one that computes on
+        them where they lie need not copy them.
 
         Raises RunError when they belong to an adapter of other weights than those of the engine's model.
         """

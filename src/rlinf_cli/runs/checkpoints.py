@@ -145,6 +145,9 @@ class Checkpoints:
         """What was written since `begin` is complete: the latest checkpoint. Raises as `write`."""
         with self._guarded(step):
             aside = self._aside(step)
+            if not any(aside.iterdir()):
+                raise RunError(f"nothing has come of what was to be written into {aside}: the run's directory must be on a "
+                               "file system that the actor's node shares")
             (aside / STATE).write_text(_text(state), encoding="utf-8")
             _seal(aside, step)
             before = self._on_the_way_to(step)

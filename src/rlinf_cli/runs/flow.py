@@ -126,7 +126,8 @@ class RunFlow(LaunchedFlow):
     `first`: steps trained before; `batches`: batches of prompts that they took from the data · `on_issued`: told the number
     of a step when all its calls have been issued, and calls of later steps may follow before it ends; what it issues belongs
     to the step · `is_urgent`: whether the end of a step, by its number, is to be reported before the next one begins. The
-    others are reported while the next one is under way.
+    others are reported while the next one is under way · `on_end`: told of a step whose calls have ended, and whose channels
+    are still there.
     """
 
     training = True
@@ -134,10 +135,11 @@ class RunFlow(LaunchedFlow):
     def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int, batches: int,
                  on_step: Callable[[StepReport], None], evaluation: Evaluation | None = None,
                  on_phase: Callable[[str], None] = lambda text: None, on_issued: Callable[[int], None] = lambda number: None,
-                 is_urgent: Callable[[int], bool] = lambda number: False, life: int = 0) -> None:
+                 is_urgent: Callable[[int], bool] = lambda number: False, life: int = 0,
+                 on_end: Callable[[RunStep], None] = lambda step: None) -> None:
         super().__init__(config, groups, life)
         self._stream, self._first, self._on_step, self._evaluation = stream, first, on_step, evaluation
-        self._on_phase, self._on_issued, self._is_urgent = on_phase, on_issued, is_urgent
+        self._on_phase, self._on_issued, self._is_urgent, self._on_end = on_phase, on_issued, is_urgent, on_end
         self._gate = StalenessGate(config.rollout.staleness, first)
         self._open: deque[RunStep] = deque()
         self._batches = batches
@@ -222,6 +224,7 @@ class RunFlow(LaunchedFlow):
         self._settle(step.handles)
         self._open.popleft()
         report = self._report(step, step.handles)
+        self._on_end(step)
         self._over.append(step)
         self._gate.handle(Ended(step.index))
         if self._is_evaluated(step.index):
@@ -278,6 +281,8 @@ class RunFlow(LaunchedFlow):
             report.tokens += result.tokens
             report.count += result.count
             report.left_out.extend(result.left_out)
+            report.lengths.extend(result.lengths)
+            report.usage += [result.usage] if result.usage else []
         report.metrics.update(self._accounts(step, results))
         report.time = self._time(step, handles)
         seconds = report.time.seconds

@@ -13,14 +13,15 @@ from typing import Any
 from rlinf_cli.errors import RlinfError, RunError
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.errors import WorkerDiedError, WorkerError
-from rlinf_cli.flow.incident import Incident
+from rlinf_cli.flow.incident import Action, Incident
 from rlinf_cli.plugins.loader import plugins
+from rlinf_cli.runs.adapting import Adapter
 from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints
 from rlinf_cli.runs.directory import RunDirectory
 from rlinf_cli.runs.flow import Interlude, RunFlow
 from rlinf_cli.runs.incidents import Incidents
 from rlinf_cli.runs.lifecycle import Lifecycle
-from rlinf_cli.runs.preflight import Prepared
+from rlinf_cli.runs.preflight import AUTO, Prepared
 from rlinf_cli.runs.progress import Progress
 from rlinf_cli.runs.record import Record
 from rlinf_cli.runs.roles import Roles
@@ -65,6 +66,7 @@ class TrainRun:
         self._record = Record(self._config, directory, progress, self._lifecycle, prepared.stream.per_batch,
                               _state(resume), self._incidents.metrics)
         self._saver = Saver(self._config, self._checkpoints, self._record, self._lifecycle, lambda: prepared.fingerprint)
+        self._saver.saved = self._first or None
 
     @property
     def warning(self) -> str:
@@ -81,14 +83,20 @@ class TrainRun:
             if self._resume is not None:
                 self._checkpoints.rewind(self._resume.step)
             cluster = stack.enter_context(self._start_cluster())
-            roles = self._launch(cluster)
-            life = 0
-            while (end := self._live(cluster, roles, life)) is not None:
-                if isinstance(end, Interlude):
-                    self._move(cluster, roles)
-                else:
-                    self._recover(cluster, roles, end)
-                life += 1
+            try:
+                self._lives(cluster)
+            except KeyboardInterrupt:  # while roles are launched, or a second one while saving
+                raise Interrupted(self._last_words("interrupted")) from None
+
+    def _lives(self, cluster: Cluster) -> None:
+        roles = self._launch(cluster)
+        life = 0
+        while (end := self._live(cluster, roles, life)) is not None:
+            if isinstance(end, Interlude):
+                self._move(roles)
+            else:
+                self._recover(cluster, roles, end)
+            life += 1
 
     def _start_cluster(self) -> Cluster:
         self._progress.phase("starting Ray")
@@ -102,11 +110,30 @@ class TrainRun:
         roles = Roles(self._prepared, cluster)
         cluster.on_incident, cluster.before_resume = self._incidents.add, roles.send_weights
         self._directory.write_plan(roles.placement.to_yaml())
-        roles.launch(self._resume)
+        began = time.monotonic()
+        self._launch_roles(cluster, roles)
+        self._adapter = self._adapts(cluster, roles, time.monotonic() - began)
         self._saver.start(roles.actor, None if self._resume is None else self._first)
         # not before: settings that cannot start must not stay with a run that could go on
         self._directory.write_config(self._config.to_yaml())
         return roles
+
+    def _launch_roles(self, cluster: Cluster, roles: Roles) -> None:
+        try:
+            roles.launch(self._resume)
+        except RlinfError as error:
+            death = _death(error)
+            if death is None:  # a setting that does not fit, or a model that is not there
+                raise
+            self._recover_if_possible(cluster, roles, death, error)
+
+    def _adapts(self, cluster: Cluster, roles: Roles, launch_s: float) -> Adapter | None:
+        """None where there is nothing to choose, or somebody has chosen."""
+        if self._config.placement != AUTO or self._config.cluster.fused or len(cluster.devices) < 2:
+            return None
+        return Adapter(self._config, list(self._prepared.roles.values()), roles.placement, len(cluster.devices),
+                       cluster.devices[0].kind, launch_s, lambda text: self._progress.message("plan", text),
+                       self._directory.path / "profile.json")
 
     def _live(self, cluster: Cluster, roles: Roles, life: int) -> WorkerDiedError | Interlude | None:
         """Train from where the record stands; why it is to be gone on with, a death that can be recovered from or a better
@@ -116,10 +143,15 @@ class TrainRun:
                                                 for device in cluster.devices}
 
         def on_step(report: StepReport) -> None:
+            if self._adapter is not None:
+                self._adapter.compare(report)
             self._record.step(report)
             cluster.progressed()
-            if self._saver.is_due(report.number):
+            is_saved = self._saver.is_due(report.number)
+            if is_saved:
                 self._saver.save(report.number)
+            if self._adapter is not None and self._adapter.step(report, is_saved):
+                flow.leave()
 
         with self._record.open(devices, self._prepared.evaluation is not None):
             flow = RunFlow(self._config, roles.groups, self._prepared.stream, report.number, report.batches, on_step,
@@ -148,6 +180,23 @@ class TrainRun:
             raise Stopped(error, self._last_words("stopped", flow, error)) from error
         return None
 
+    def _move(self, roles: Roles) -> None:
+        """Go on where the adapter says, from what has been trained."""
+        assert self._adapter is not None
+        assert self._adapter.target is not None
+        self._progress.phase("moving to another placement")
+        began = time.monotonic()
+        try:
+            self._saver.save(self._record.report.number)
+            start = self._checkpoints.newest()
+            assert start is not None
+            roles.move(self._adapter.target, start)
+        except RlinfError as error:
+            raise Stopped(error, self._last_words("stopped")) from error
+        self._saver.start(roles.actor, start.step)
+        self._directory.write_plan(roles.placement.to_yaml())
+        self._adapter.moved(time.monotonic() - began)
+
     def _recover(self, cluster: Cluster, roles: Roles, death: WorkerDiedError) -> None:
         """Launch the role that holds the state again, from the newest checkpoint that is complete, and go back to it."""
         self._progress.phase(f"{death.role} is recovered")
@@ -160,15 +209,23 @@ class TrainRun:
             roles.relaunch(start)
         except RlinfError as error:
             again = _death(error)
-            if again is None or not cluster.may_recover(again):
-                raise Stopped(error, self._last_words("stopped")) from error
-            return self._recover(cluster, roles, again)
+            if again is None:
+                self._note(death, "gave up", why=f"; {error}")
+            return self._recover_if_possible(cluster, roles, again, error)
         self._saver.start(roles.actor, None if start is None else start.step)
-        self._incidents.add(Incident(time.time(), death.role, death.rank, death.node, death.what, "recovered",
-                                     "nothing saved" if start is None else f"the checkpoint of step {start.step}",
-                                     time.monotonic() - began))
+        self._note(death, "recovered", "nothing saved" if start is None else f"the checkpoint of step {start.step}",
+                   seconds=time.monotonic() - began)
         self._record.rewind(_state(start))
         return None
+
+    def _recover_if_possible(self, cluster: Cluster, roles: Roles, death: WorkerDiedError | None, error: RlinfError) -> None:
+        """After an error while roles were launched, behind which there may be a death."""
+        if death is None or not cluster.may_recover(death):
+            raise Stopped(error, self._last_words("stopped")) from error
+        self._recover(cluster, roles, death)
+
+    def _note(self, death: WorkerDiedError, action: Action, detail: str = "", why: str = "", seconds: float = 0.0) -> None:
+        self._incidents.add(Incident(time.time(), death.role, death.rank, death.node, death.what + why, action, detail, seconds))
 
     def _last_words(self, what: str, flow: RunFlow | None = None, cause: RlinfError | None = None) -> str:
         """Save what was trained, if that is still possible, and say how to go on."""

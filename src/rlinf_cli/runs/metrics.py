@@ -86,6 +86,8 @@ METRICS = (
     Metric("timing/wait_lock_s", "s", "nothing computed, and a role waited for a device that another one holds"),
     Metric("timing/idle_s", "s", "no call of any role under way on the device"),
     Metric("timing/<role>_s", "s", "the role computed on the device; roles that do so at once share the time"),
+    Metric("plan/predicted_s", "s", "what the step was predicted to take, where the placement was found by measuring"),
+    Metric("plan/error_frac", "fraction", "by how much longer it took, as a share of that"),
     Metric("throughput/tokens_per_s", "1/s", "prompt and response tokens over the wall time of the step"),
     Metric("throughput/tokens_per_device_per_s", "1/s", "the same for each device"),
     Metric("throughput/samples_per_s", "1/s", "responses over the wall time of the step"),

@@ -22,6 +22,8 @@ from rlinf_cli.plugins.references import check_function
 from rlinf_cli.runs.data import evaluation_sources, training_sources, without_overlong
 from rlinf_cli.runs.evaluation import Evaluation, evaluation_on
 from rlinf_cli.runs.lifecycle import check_loggers
+from rlinf_cli.runs.planning import placement_from
+from rlinf_cli.scheduling.plan_file import is_plan
 from rlinf_cli.workers.surplus import asked
 from rlinf_cli.workflows.base import Role, Workflow
 
@@ -29,7 +31,9 @@ EVALUATED = ("rollout", "reward")
 """Roles of an evaluation, of whatever workflow."""
 SCORING = ("reference", "critic")
 """Roles that score with a model of their own, and so lie with what trains."""
-MODES = {"temporal": temporal, "spatial": spatial}
+AUTO = "auto"
+"""The placement that a run finds for itself. It begins with all roles in turn."""
+MODES = {AUTO: temporal, "temporal": temporal, "spatial": spatial}
 """Placements by a rule."""
 
 
@@ -139,7 +143,10 @@ def cautions(prepared: Prepared) -> Iterator[str]:
 def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:
     """The placement that the configuration asks for on so many devices."""
     specs = [RoleSpec(role.name, role.ranks, role.stateful or role.name in SCORING, role.chunked) for role in roles]
-    placement = _placement(config, specs, devices, kind)
+    if is_file(config.placement) and is_plan(Path(config.placement)):
+        placement = placement_from(Path(config.placement), config, roles, devices, kind)
+    else:
+        placement = _placement(config, specs, devices, kind)
     return fuse(placement) if config.cluster.fused else placement
 
 
@@ -152,5 +159,5 @@ def _placement(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind:
     if is_line(text):
         return parse_placement(text, roles, devices, kind)
     raise UsageError(f"placement={text} (from {config.origin('placement')}) is no mode, file or assignment"
-                     f"{did_you_mean(text, MODES)}: write temporal, spatial, FILE.yaml, or which roles run where, as in "
+                     f"{did_you_mean(text, MODES)}: write auto, temporal, spatial, FILE.yaml, or which roles run where, as in "
                      "rollout+reward:0-1,actor:1")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlinf_cli.flow.channel import Channel
@@ -12,6 +13,8 @@ from rlinf_cli.flow.errors import ChannelError
 from rlinf_cli.flow.handle import Handle
 from rlinf_cli.rl.trajectory import Prompt, Sample
 from rlinf_cli.runs.breakdown import StepTime
+from rlinf_cli.scheduling.graph import Called, Flowed
+from rlinf_cli.workers.engine_share import Usage
 
 
 @dataclass
@@ -28,6 +31,10 @@ class StepReport:
     count: int = 0
     batches: int = 0
     """Batches of prompts taken from the data since the start of the run, by this step and those before it."""
+    lengths: list[int] = field(default_factory=list)
+    """Tokens of the responses of all samples, group by group."""
+    usage: list[Usage] = field(default_factory=list)
+    """Of the engines."""
     left_out: list[str] = field(default_factory=list)
     """Why samples could not be trained on, a sentence for each reason that is new."""
     time: StepTime | None = None
@@ -48,10 +55,13 @@ class RunStep:
         """Prompts."""
         self._name, self._next_prompts, self._enough = name, next_prompts, enough
         self._channels: list[Channel] = []
+        self.labels: dict[str, str] = {}
+        """Name of a channel -> what the workflow calls it; the second of a name is `NAME-2`."""
 
     def channels(self, *names: str) -> list[Channel]:
         made = [Channel(f"{name}-{self._name}-{len(self._channels) + place}") for place, name in enumerate(names)]
         self._channels += made
+        self.labels |= {channel.name: self._label(name) for channel, name in zip(made, names, strict=True)}
         return made
 
     def feed(self, prompts: Channel, answers: Channel | None = None) -> None:
@@ -62,6 +72,22 @@ class RunStep:
         prompts.put_many(batch)
         prompts.close()
 
+    def calls(self) -> list[Called]:
+        """What was issued, with the workflow's names of channels."""
+        return [Called(handle.role, handle.method, self._labels(handle.wiring.ins), self._labels(handle.wiring.outs),
+                       handle.wiring.groups) for handle in self.handles]
+
+    def flowed(self) -> dict[str, Flowed]:
+        """Items that went through each channel, so far."""
+        return {self.labels[channel.name]: Flowed(*map(_by_role, channel.flowed())) for channel in self._channels}
+
+    def _labels(self, channels: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self.labels.get(name, name) for name in channels)
+
+    def _label(self, name: str) -> str:
+        known = sum(label == name or label.startswith(f"{name}-") for label in self.labels.values())
+        return f"{name}-{known + 1}" if known else name
+
     def cancel(self, reason: str) -> None:
         """Break every channel of the step, so that whoever waits on one ends."""
         for channel in self._channels:
@@ -71,3 +97,11 @@ class RunStep:
     def drop(self) -> None:
         for channel in self._channels:
             channel.drop()
+
+
+def _by_role(counts: Mapping[str, int]) -> dict[str, int]:
+    """`{'rollout[0]+actor[0]': 16}` as `{'rollout+actor': 16}`, all ranks together."""
+    roles: Counter[str] = Counter()
+    for process, count in counts.items():
+        roles["+".join(one.partition("[")[0] for one in process.split("+"))] += count
+    return dict(roles)

@@ -31,6 +31,10 @@ class Continuous:
         self.active_s = 0.0
         """Seconds in which replicas had something to do, added up."""
 
+    @property
+    def replicas(self) -> int:
+        return len(self._replicas)
+
     def give(self, batch: int, lengths: Ints, begins: float) -> None:
         """A batch, which may begin then."""
         numbered = list(zip(lengths.tolist(), range(len(lengths)), strict=True))
@@ -42,15 +46,22 @@ class Continuous:
     def finish(self, batch: int) -> Floats:
         """When each of its responses is done [samples]."""
         while self._left[batch]:
-            self._event()
+            self.event()
         return np.array(self._times.pop(batch))
 
-    def _event(self) -> None:
+    @property
+    def next_at(self) -> float:
+        """When something happens next; inf where nothing does before another batch is given."""
+        return self._events[0][0] if self._events else float("inf")
+
+    def event(self) -> list[tuple[int, int]]:
+        """What happens next: (batch, sample) of the responses that end."""
         now, place, version = heapq.heappop(self._events)
         if place < 0:
             self._fill(now)
         elif version == self._replicas[place].version:
-            self._end(place, now)
+            return self._end(place, now)
+        return []
 
     def _fill(self, now: float) -> None:
         """What may begin now, a group to each replica in turn, those with most room first."""
@@ -58,17 +69,19 @@ class Continuous:
         while any([self._take(place, now) for place in order]):  # noqa: C419  each has its turn
             pass
 
-    def _end(self, place: int, now: float) -> None:
+    def _end(self, place: int, now: float) -> list[tuple[int, int]]:
         replica = self._replicas[place]
         self._advance(replica, now)
-        due = replica.active[0][0]
+        due, ended = replica.active[0][0], []
         while replica.active and replica.active[0][0] <= due + 1e-9:
             _, batch, sample = heapq.heappop(replica.active)
             self._times[batch][sample] = now
             self._left[batch] -= 1
+            ended.append((batch, sample))
         while self._take(place, now):
             pass
         self._plan(place)
+        return ended
 
     def _take(self, place: int, now: float) -> bool:
         replica = self._replicas[place]

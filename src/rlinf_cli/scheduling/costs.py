@@ -141,8 +141,11 @@ def _needs(problem: Problem, users: tuple[str, ...], places: Mapping[str, range]
 
 
 def extrapolated(problem: Problem, tree: Tree) -> tuple[str, ...]:
-    """What a prediction of the tree takes from outside of what was measured, in a few words each."""
-    notes = []
+    """What a prediction of the tree takes from outside of what was measured, in a few words each; of analytic costs, which are
+    computed for any number, nothing."""
+    notes: list[str] = []
+    if problem.source == "analytic":
+        return ()
     for name, devices in layout(tree).items():
         stage = problem.stage(name)
         units = max(1, len(devices) // max(1, devices_of_unit(stage)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +20,9 @@ from rlinf_cli.scheduling.problem import Decoding
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Dealing: TypeAlias = Literal["as_taken", "round_robin"]
+
+FOLLOWED = 2048
+"""Largest batch for which an estimate follows replicas that fill their slots again."""
 
 
 def finish_times(decoding: Decoding, lengths: Ints, replicas: int, dealing: Dealing = "as_taken", group: int = 1) -> Floats:
@@ -57,23 +61,23 @@ def _first(decoding: Decoding, samples: int, replicas: int, group: int) -> list[
     if -(-groups // replicas) * group > decoding.slots:
         return None
     owner = np.arange(samples) // group % replicas
-    return [np.flatnonzero(owner == replica) for replica in range(min(replicas, groups))]
+    order, ends = np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner)).tolist()
+    return [order[first:last] for first, last in pairwise([0, *ends])]
 
 
 def _sizes(queues: list[Ints], samples: int) -> Floats:
     """Of each sample: how many samples its replica has."""
-    sizes = np.zeros(samples)
-    for queue in queues:
-        sizes[queue] = len(queue)
+    sizes, counts = np.zeros(samples), np.array([len(queue) for queue in queues])
+    sizes[np.concatenate(queues)] = np.repeat(counts, counts)
     return sizes
 
 
 def _all_at_once(lengths: Ints, queues: list[Ints], steps: Floats) -> Floats:
     """No replica has more than its slots: the shortest ends first, and the steps of the others become cheaper."""
-    most = max(map(len, queues))
+    counts = np.array([len(queue) for queue in queues])
+    most = int(counts.max())
     table = np.full((len(queues), most), -1, np.int64)
-    for row, queue in enumerate(queues):
-        table[row, most - len(queue) :] = queue
+    table[np.arange(most) >= most - counts[:, None]] = np.concatenate(queues)
     held = np.where(table >= 0, lengths[table], 0)
     order = np.argsort(held, axis=1, kind="stable")
     ends = np.take_along_axis(held, order, axis=1)
@@ -152,26 +156,36 @@ class _Pool:
         return begun * self._prefill
 
 
-def estimated_seconds(decoding: Decoding, lengths: Ints, replicas: Ints) -> Floats:
-    """About how long a batch takes on so many replicas, [as `replicas`], for many numbers at once.
+def estimated_seconds(decoding: Decoding, lengths: Ints, replicas: Ints, dealing: Dealing = "as_taken", group: int = 1) -> Floats:
+    """About how long a batch takes on so many replicas, [as `replicas`], for thousands of numbers at once.
 
-    A replica with samples for all its slots works at full speed until it has as many left as it has slots; those then drain,
-    and the longest response of all is on some replica, which is taken to be like the others otherwise.
+    A closed form, times its ratio to the exact time, which is computed at numbers of replicas that double and is straight in
+    the logarithm between them. For batches of more than `FOLLOWED` samples it is computed only where all are begun at once,
+    which costs least, and is 1 for one replica.
     """
+    counts, group = np.maximum(replicas, 1), 1 if dealing == "round_robin" else group
+    first = max(1, -(-len(lengths) // (decoding.slots // group * group or group)))
+    rungs = 2 ** np.arange(int(counts.max(initial=1)).bit_length())
+    rungs = rungs if len(lengths) <= FOLLOWED else np.union1d([1], rungs[rungs >= first])
+    ratios = np.ones(len(rungs))
+    for place in np.flatnonzero((rungs >= first) | (len(lengths) <= FOLLOWED)):
+        exact = finish_times(decoding, lengths, int(rungs[place]), dealing, group).max()
+        ratios[place] = exact / _closed_form(decoding, lengths, rungs[place : place + 1], group)[0]
+    return _closed_form(decoding, lengths, counts, group) * np.interp(np.log(counts), np.log(rungs), ratios)
+
+
+def _closed_form(decoding: Decoding, lengths: Ints, replicas: Ints, group: int) -> Floats:
+    """A replica with samples for all its slots works at full speed until it has as many left as it has slots; those then drain.
+    The longest response of all is on some replica, which is taken to be like the others otherwise."""
     ordered = np.sort(lengths).astype(np.float64)
-    total, slots = float(ordered.sum()), decoding.slots
-    seconds = np.empty(len(replicas))
-    plain = decoding.step_s.at(np.arange(slots + 1))
-    known: dict[int, tuple[float, float]] = {}
-    for place, count in enumerate(replicas.tolist()):
-        mine = -(-len(ordered) // max(1, count))
-        together = min(mine, slots)
-        if together not in known:
-            known[together] = _drain(ordered, together, plain)
-        drain, tokens = known[together]
-        full = max(0.0, total / count - tokens) / together * plain[together] if mine > slots else 0.0
-        seconds[place] = drain + full + decoding.prefill_s * mine
-    return seconds * decoding.slowdown.at(replicas.astype(np.float64)) + decoding.call_s
+    steps = decoding.step_s.at(np.arange(decoding.slots + 1))
+    mine = np.minimum(-(-len(ordered) // (replicas * group)) * group, len(ordered))
+    together = np.minimum(mine, decoding.slots)
+    kinds, place = np.unique(together, return_inverse=True)
+    drains = np.array([_drain(ordered, kind, steps) for kind in kinds.tolist()]).reshape(-1, 2)[place]
+    full = np.where(mine > decoding.slots, np.maximum(ordered.sum() / replicas - drains[:, 1], 0.0), 0.0)
+    seconds = drains[:, 0] + full / together * steps[together] + decoding.prefill_s * mine
+    return seconds * decoding.slowdown.at(replicas) + decoding.call_s
 
 
 def _drain(ordered: Floats, count: int, steps: Floats) -> tuple[float, float]:

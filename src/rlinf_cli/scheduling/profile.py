@@ -52,6 +52,8 @@ class RoleProfile:
     memory: tuple[MemoryPoint, ...] = ()
     onload_s: float = 0.0
     offload_s: float = 0.0
+    needs_device: bool = True
+    """False: it takes no turns on devices, such as a reward on a processor."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def directory() -> Path:
 
 def save(profile: Profile, path: Path) -> None:
     """Write it, in one piece. Raises UsageError where it cannot be written."""
-    text = json.dumps(_document(profile), indent=1) + "\n"
+    text = json.dumps(document(profile), indent=1) + "\n"
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,8 @@ def _damaged(path: Path, reason: str) -> UsageError:
     return UsageError(f"{path} is no profile that can be used: {reason}. Measure again with: rlinf profile")
 
 
-def _document(profile: Profile) -> dict[str, Any]:
+def document(profile: Profile) -> dict[str, Any]:
+    """As it is written."""
     found = asdict(profile) | {"transfers": {_ARROW.join(pair): seconds for pair, seconds in profile.transfers.items()}}
     if profile.device_memory == float("inf"):
         found["device_memory"] = None

@@ -1,22 +1,27 @@
 """What an iteration of a plan takes: batch after batch goes through the stages, until the long run shows.
 
 Synchronous: a batch begins when the one before it has been trained and its weights have arrived. Asynchronous, where generation
-and training have no device in common: a batch begins when the one S + 1 before it has, and generation does not stop between.
+and training have no device in common: a batch begins when the one S + 1 before it has. Where generation has devices of its own,
+it does not stop between two batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_cli.scheduling.continuous import Continuous
 from rlinf_cli.scheduling.costs import device_groups, extrapolated, group_memory
-from rlinf_cli.scheduling.pipeline import Iteration, Pipeline
+from rlinf_cli.scheduling.generation import Floats
+from rlinf_cli.scheduling.pipeline import Iteration, Pipeline, Station
 from rlinf_cli.scheduling.plan import Plan, Prediction
-from rlinf_cli.scheduling.problem import Decoding, Problem, Stage
+from rlinf_cli.scheduling.problem import Decoding, Problem
+
+Ints: TypeAlias = NDArray[np.int64]
 
 DRAWN = 2000
 """Samples that small batches are drawn to have together, so that one of them decides nothing."""
@@ -27,9 +32,9 @@ WARM = 3
 
 def predict(problem: Problem, plan: Plan) -> Prediction:
     """Seconds of an iteration in the long run, and where they go."""
-    batches = list(_batches(problem, plan))
-    ahead = leading(problem, plan)
-    times = Asynchronous(problem, plan, ahead).run(batches) if ahead is not None else synchronous(problem, plan, batches)
+    pipeline = Pipeline(problem, plan)
+    ahead = steps_ahead(pipeline)
+    times = _iterate(pipeline, ahead, list(batches(problem, enough(problem, ahead))))
     return _prediction(problem, plan, times)
 
 
@@ -48,76 +53,122 @@ class Times:
         return (self.ends[-1] - self.ends[0]) / len(self.iterations)
 
 
-def leading(problem: Problem, plan: Plan) -> Stage | None:
-    """What generates, if it may run ahead of training: it has devices of its own. None where the plan is synchronous."""
-    source = next((stage for stage in problem.stages if isinstance(stage.cost, Decoding)), None)
-    if source is None or source.after or not min(plan.staleness, problem.staleness):
-        return None
-    mine = set(plan.devices[source.name])
-    others = (set(plan.devices[stage.name]) for stage in problem.stages if stage is not source)
-    return source if all(mine.isdisjoint(other) for other in others) else None
+# ---- shared with the simulation of events ----
 
 
-def synchronous(problem: Problem, plan: Plan, batches: list[NDArray[np.int64]]) -> Times:
-    pipeline = Pipeline(problem, plan)
-    iterations, ends = [], [0.0]
-    for lengths in batches:
-        found = pipeline.run(lengths, ends[-1])
-        iterations.append(found)
-        ends.append(max(found.end.values()) + problem.sync_s + problem.step_s)
-    # in the first one no device had to change hands
-    kept = slice(1, None)
-    tail = float(np.mean([_tail(problem, found) for found in iterations[kept]]))
-    return Times(iterations[kept], ends[1:], tail)
+def steps_ahead(pipeline: Pipeline) -> int:
+    """By how many steps generation runs ahead of training: by none where the two have a device in common."""
+    generation = [station for station in pipeline.stations if isinstance(station.stages[0].cost, Decoding)]
+    training = [station for station in pipeline.stations if any(stage.trains for stage in station.stages)]
+    apart = generation and training and not any(one.shares(other) for one in generation for other in training)
+    return min(pipeline.plan.staleness, pipeline.problem.staleness) if apart else 0
 
 
-class Asynchronous:
-    """A plan in which `source` generates ahead of training."""
-
-    def __init__(self, problem: Problem, plan: Plan, source: Stage) -> None:
-        assert isinstance(source.cost, Decoding)
-        self._problem, self._source = problem, source
-        self._ahead = min(plan.staleness, problem.staleness)
-        self._pipeline = Pipeline(problem, plan)
-        self._replicas = max(1, len(plan.devices[source.name]) // source.cost.devices_per_replica)
-        self._continuous = Continuous(source.cost, self._replicas, problem.group)
-
-    def run(self, batches: list[NDArray[np.int64]]) -> Times:
-        iterations, ends = [], [0.0]
-        for number in range(min(self._ahead + 1, len(batches))):
-            self._continuous.give(number, batches[number], 0.0)
-        for number, lengths in enumerate(batches):
-            done = self._pipeline.grouped(self._continuous.finish(number))
-            found = self._pipeline.run(lengths, ends[-1], {self._source.name: done})
-            ends.append(max(max(found.end.values()), ends[-1]) + self._problem.sync_s)
-            iterations.append(found)
-            following = number + self._ahead + 1
-            if following < len(batches):
-                self._continuous.give(following, batches[following], ends[-1])
-        return self._steady(iterations, ends)
-
-    def _steady(self, iterations: list[Iteration], ends: list[float]) -> Times:
-        """Without the first batches, which find everything empty, and the last, behind which nothing comes."""
-        first, last = self._ahead + WARM, len(iterations) - self._ahead
-        found = Times(iterations[first:last], ends[first : last + 1])
-        busy = self._continuous.active_s / self._replicas / len(iterations)
-        for one in iterations:
-            one.compute[self._source.name] = min(busy, found.step_s)
-        return found
+def continuous_source(pipeline: Pipeline, ahead: int) -> Station | None:
+    """What generates without pause from one step to the next: it runs ahead, on devices that nobody else uses."""
+    source = pipeline.stations[0]
+    alone = ahead and not source.inputs and not pipeline.rivals[source]
+    return source if alone and isinstance(source.stages[0].cost, Decoding) else None
 
 
-def _batches(problem: Problem, plan: Plan) -> Iterator[NDArray[np.int64]]:
-    """Lengths of batches: as many as tell the long run."""
-    ahead = min(plan.staleness, problem.staleness)
-    extra = 1 if leading(problem, plan) is None else 2 * ahead + WARM
+def publisher_of(pipeline: Pipeline) -> Station | None:
+    """Whose weights generation waits for: of several that train, a workflow has the policy do so last."""
+    return next((station for station in pipeline.stations[::-1] if any(stage.trains for stage in station.stages)), None)
+
+
+def engine(problem: Problem, source: Station) -> Continuous:
+    """The replicas of a continuous source."""
+    cost = source.stages[0].cost
+    assert isinstance(cost, Decoding)
+    return Continuous(cost, max(1, len(source.places[source.name]) // cost.devices_per_replica), problem.group)
+
+
+def batches(problem: Problem, count: int) -> Iterator[Ints]:
+    """Lengths of so many batches; the first ones are the same for every count."""
     if problem.pool is None:
-        count = 1 if extra == 1 else 2 * (ahead + 1)
-        yield from [problem.lengths] * (extra + count)
+        yield from [problem.lengths] * count
         return
     draw = np.random.default_rng(0)
     groups = problem.pool[: len(problem.pool) // problem.group * problem.group].reshape(-1, problem.group)
-    for _ in range(extra + min(MOST_BATCHES, -(-DRAWN // problem.samples) + 1)):
+    for _ in range(count):
         yield groups[draw.integers(0, len(groups), problem.samples // problem.group)].ravel()
+
+
+def steady(ahead: int, count: int) -> slice:
+    """Of so many batches those that tell the long run: not the first, which find everything empty, nor the last of those that
+    run ahead, behind which nothing comes. All but the first where there are too few for that."""
+    first, last = (ahead + WARM, count - ahead) if ahead else (1, count)
+    return slice(first, last) if first < last else slice(min(1, count - 1), count)
+
+
+# ---- iterations ----
+
+
+def enough(problem: Problem, ahead: int) -> int:
+    """Batches that tell the long run."""
+    extra = 2 * ahead + WARM if ahead else 1
+    if problem.pool is None:
+        return extra + (2 * (ahead + 1) if ahead else 1)
+    return extra + min(MOST_BATCHES, -(-DRAWN // problem.samples) + 1)
+
+
+def _iterate(pipeline: Pipeline, ahead: int, lengths: list[Ints]) -> Times:
+    if source := continuous_source(pipeline, ahead):
+        return _Continuous(pipeline, ahead, source).run(lengths)
+    iterations, ends = _run(pipeline, ahead, lengths)
+    return _times(pipeline, ahead, iterations, ends)
+
+
+def _run(pipeline: Pipeline, ahead: int, lengths: list[Ints]) -> tuple[list[Iteration], list[float]]:
+    problem = pipeline.problem
+    iterations, ends = [], [0.0]
+    for number, batch in enumerate(lengths):
+        found = pipeline.run(batch, ends[max(0, number - ahead)])
+        ends.append(_end(pipeline, found, ends[-1]) + (0.0 if ahead else problem.step_s))
+        iterations.append(found)
+    return iterations, ends
+
+
+def _end(pipeline: Pipeline, found: Iteration, before: float) -> float:
+    """When the weights of a batch are there, for which the trainer keeps its devices."""
+    end = max(max(found.end.values()), before) + pipeline.problem.sync_s
+    if publisher := publisher_of(pipeline):
+        pipeline.hold(publisher, end)
+    return end
+
+
+class _Continuous:
+    """Iterations of a plan whose `source` generates without pause."""
+
+    def __init__(self, pipeline: Pipeline, ahead: int, source: Station) -> None:
+        self._pipeline, self._ahead, self._name = pipeline, ahead, source.name
+        self._engine = engine(pipeline.problem, source)
+        self._replicas = self._engine.replicas
+
+    def run(self, lengths: list[Ints]) -> Times:
+        iterations, ends, begins = [], [0.0], [0.0] * (self._ahead + 1)
+        for number in range(min(self._ahead + 1, len(lengths))):
+            self._engine.give(number, lengths[number], 0.0)
+        for number, batch in enumerate(lengths):
+            done = self._pipeline.grouped(self._engine.finish(number))
+            found = self._pipeline.run(batch, begins[number], {self._name: done})
+            ends.append(_end(self._pipeline, found, ends[-1]))
+            begins.append(ends[-1])
+            iterations.append(found)
+            if len(begins) <= len(lengths):
+                self._engine.give(len(begins) - 1, lengths[len(begins) - 1], ends[-1])
+        times = _times(self._pipeline, self._ahead, iterations, ends)
+        busy = self._engine.active_s / self._replicas / len(iterations)
+        for one in times.iterations:
+            one.compute[self._name] = min(busy, times.step_s)
+        return times
+
+
+def _times(pipeline: Pipeline, ahead: int, iterations: list[Iteration], ends: list[float]) -> Times:
+    kept = steady(ahead, len(iterations))
+    shown = iterations[kept]
+    tail = 0.0 if ahead else float(np.mean([_tail(pipeline.problem, found) for found in shown]))
+    return Times(shown, ends[kept.start : kept.stop + 1], tail)
 
 
 def _tail(problem: Problem, found: Iteration) -> float:
@@ -126,9 +177,17 @@ def _tail(problem: Problem, found: Iteration) -> float:
     if not isinstance(source.cost, Decoding):
         return 0.0
     ends = np.sort(found.done[source.name])
+    return float(_draining(ends, source.cost.slots) / (max(found.end.values()) - found.begin[source.name]))
+
+
+def _draining(ends: Floats, slots: int) -> float:
+    """Seconds in which the last responses of sorted `ends` end."""
     half = ends[len(ends) // 2 :]
-    full = half[max(0, len(half) - source.cost.slots // 2 - 1)] if len(half) > source.cost.slots // 2 else half[0]
-    return float((ends[-1] - full) / (max(found.end.values()) - found.begin[source.name]))
+    full = half[-(slots // 2) - 1] if len(half) > slots // 2 else half[0]
+    return float(ends[-1] - full)
+
+
+# ---- what is said of them ----
 
 
 def _prediction(problem: Problem, plan: Plan, times: Times) -> Prediction:
@@ -141,7 +200,7 @@ def _prediction(problem: Problem, plan: Plan, times: Times) -> Prediction:
 def _states(problem: Problem, times: Times, stages: Mapping[str, float], users: tuple[str, ...]) -> dict[str, float]:
     """Seconds of each state of the devices that these stages use."""
     states = {name: stages[name] for name in users}
-    states["switch"] = float(np.mean([sum(one.switch[name] for name in users) for one in times.iterations]))
+    states["switch"] = float(np.mean([sum(one.switch.get(name, 0.0) for name in users) for one in times.iterations]))
     waits = any(problem.stage(name).trains or isinstance(problem.stage(name).cost, Decoding) for name in users)
     states["sync"] = min(problem.sync_s, max(0.0, times.step_s - sum(states.values()))) if waits else 0.0
     states["idle"] = max(0.0, times.step_s - sum(states.values()))

@@ -8,6 +8,7 @@ A tree says on how many devices each stage runs; `layout` says on which.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -37,6 +38,8 @@ class SideBySide:
 
 
 Tree: TypeAlias = Leaf | InTurn | SideBySide
+MARKS = ("|", ",", "~")
+"""Side by side, in turn, in turn within each chunk: as trees are written."""
 
 
 def leaves(tree: Tree) -> Iterator[Leaf]:
@@ -65,9 +68,49 @@ def layout(tree: Tree, first: int = 0) -> Mapping[str, range]:
 
 
 def text(tree: Tree) -> str:
-    """`rollout 40 | (inference, train) 24`: `|` side by side, `,` in turn."""
+    """`rollout 40 | (inference 24, train 24)`: `|` side by side, `,` in turn, `~` in turn within each chunk."""
     if isinstance(tree, Leaf):
         return f"{tree.stage} {tree.devices}" if tree.devices else tree.stage
-    mark = " | " if isinstance(tree, SideBySide) else ", "
-    return mark.join(f"({text(part)})" if not isinstance(part, Leaf) and type(part) is not type(tree) else text(part)
-                     for part in (tree.first, tree.second))
+    mark = _mark(tree)
+    joint = f"{mark} " if mark == "," else f" {mark} "
+    return joint.join(text(part) if isinstance(part, Leaf) or _mark(part) == mark else f"({text(part)})"
+                      for part in (tree.first, tree.second))
+
+
+def _mark(tree: InTurn | SideBySide) -> str:
+    return "|" if isinstance(tree, SideBySide) else "~" if tree.per_chunk else ","
+
+
+def parse(words: str) -> Tree:
+    """The tree that `text` wrote; what is joined by the same mark is taken from the left. Raises ValueError, with what was
+    found and where, for anything else."""
+    tokens = re.findall(r"[(),|~]|[^\s(),|~]+", words)
+    tree = _parse(tokens)
+    if tokens:
+        raise ValueError(f"'{tokens[0]}' is too much, behind '{text(tree)}'")
+    return tree
+
+
+def _parse(tokens: list[str]) -> Tree:
+    """What is at the beginning of `tokens`, which loses it: parts joined by one mark."""
+    tree, mark = _part(tokens), ""
+    while tokens and tokens[0] in MARKS:
+        if mark and tokens[0] != mark:
+            raise ValueError(f"'{mark}' and '{tokens[0]}' beside each other behind '{text(tree)}': put what belongs together "
+                             "in ()")
+        mark = tokens.pop(0)
+        second = _part(tokens)
+        tree = SideBySide(tree, second) if mark == "|" else InTurn(tree, second, mark == "~")
+    return tree
+
+
+def _part(tokens: list[str]) -> Tree:
+    word = tokens.pop(0) if tokens else "the end"
+    if word == "(":
+        tree = _parse(tokens)
+        if not tokens or tokens.pop(0) != ")":
+            raise ValueError(f"a ')' is missing behind '{text(tree)}'")
+        return tree
+    if word in ("the end", ")", *MARKS):
+        raise ValueError(f"a role is missing before {word if word == 'the end' else repr(word)}")
+    return Leaf(word, int(tokens.pop(0)) if tokens and tokens[0].isascii() and tokens[0].isdigit() else 0)

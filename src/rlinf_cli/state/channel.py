@@ -103,6 +103,7 @@ class ChannelsState:
     def _put(self, event: Put) -> Iterator[Instruction]:
         channel = self._channel(event.channel)
         channel.tally.put += len(event.items)
+        channel.tally.puts[self._identities[event.client]] += len(event.items)
         if channel.broken is not None or channel.closed:
             kind, message = _ended(channel)
             channel.tally.dropped[message] += len(event.items)
@@ -127,6 +128,7 @@ class ChannelsState:
     def _answer(self, channel: Channel, get: Get, n: int) -> Instruction:
         if not n and channel.drained(get.key):
             return Fail(get.client, get.request, "closed", f"channel '{channel.name}' is closed and empty")
+        channel.tally.takes[self._identities[get.client]] += n
         if not get.lease:
             return Deliver(get.client, get.request, channel.take(get.key, n))
         numbers = tuple(itertools.islice(self._lease_numbers, n))

@@ -22,6 +22,9 @@ class Tally:
     delivered: int = 0
     """Taken for good: without a lease, or with one that is settled."""
     dropped: Counter[str] = field(default_factory=Counter)
+    puts: Counter[str] = field(default_factory=Counter)
+    takes: Counter[str] = field(default_factory=Counter)
+    """By the identity of the process. An item that is given back is taken again."""
 
 
 @dataclass(slots=True)

@@ -202,4 +202,4 @@ class ActorWorker(Worker):
         for sentence in reasons.values():
             log.warning("left out: %s", sentence)
         return TrainResult(metrics, samples[: self._config.log.samples], sum(map(len, samples)), len(samples),
-                           list(reasons.values()))
+                           list(reasons.values()), lengths=[len(sample.response_ids) for sample in samples])

@@ -11,9 +11,28 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from rlinf_cli.contracts.engine import Completion, Engine, Request
 from rlinf_cli.errors import RunError
+
+
+@dataclass
+class Usage:
+    """What driving an engine took. `decoding`: active responses -> [decode steps, seconds], where no prompt was read on the way;
+    `mixed`: the same where some were, which were `read` tokens long."""
+
+    slots: int = 0
+    decoding: dict[int, list[float]] = field(default_factory=dict)
+    mixed: dict[int, list[float]] = field(default_factory=dict)
+    read: int = 0
+
+    def add(self, active: int, steps: float, seconds: float, read: int) -> None:
+        entry = (self.mixed if read else self.decoding).setdefault(active, [0.0, 0.0])
+        entry[0] += steps
+        entry[1] += seconds
+        self.read += read
+
 
 SLICE_S = 0.005
 """Longest time for which the engine is driven before others, who want to submit, have their turn."""
@@ -53,6 +72,13 @@ class EngineShare:
         self._updates = 0
         """Under way, or held back by an evaluation."""
         self._closed: Exception | None = None
+        self._usage = Usage(engine.capacity)
+
+    def usage(self) -> Usage:
+        """Since this was asked last."""
+        with self._changed:
+            usage, self._usage = self._usage, Usage(self.engine.capacity)
+            return usage
 
     @contextmanager
     def stake(self) -> Iterator[Stake]:
@@ -188,12 +214,16 @@ class EngineShare:
     def _drive(self, timeout: float) -> None:
         ended: list[Completion] = []
         error: Exception | None = None
+        active, before, began = min(len(self._owners), self.engine.capacity), self.engine.stats(), time.perf_counter()
         try:
             ended = self.engine.collect(timeout)
         except Exception as raised:  # every call is told, and raises it
             error = raised
         finally:
+            after, seconds = self.engine.stats(), time.perf_counter() - began
             with self._changed:
+                self._usage.add(active, after["steps"] - before["steps"], seconds,
+                                int(after["prefill_tokens"] - before["prefill_tokens"]))
                 self._driven = False
                 self._hand_out(ended)
                 if error is not None:

@@ -3,8 +3,10 @@ that it gives."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +20,7 @@ from rlinf_cli.flow.ports import In, Out
 from rlinf_cli.models.resolve import resolve_model
 from rlinf_cli.plugins.loader import plugins
 from rlinf_cli.rl.trajectory import IntArray, Prompt, Sample, SampleGroup
-from rlinf_cli.workers.engine_share import SLICE_S, EngineShare, Stake
+from rlinf_cli.workers.engine_share import SLICE_S, EngineShare, Stake, Usage
 from rlinf_cli.workers.prompts import PromptEncoder
 from rlinf_cli.workers.surplus import Surplus, asked
 
@@ -29,6 +31,9 @@ PORTIONS, STEPS_A_PORTION = 8, 16
 already, then gets less. They are fewer where responses are shorter than so many tokens a portion."""
 TAKING_S = 0.001
 """The engine is driven so long between two portions (a decode step at least)."""
+MEASURED_TOKENS = 64
+"""Longest responses that decode steps are measured with."""
+_AT_ONCE_S = 1e-6
 _SOONEST_S, _LATEST_S = 0.01, 0.5
 """Between two looks into a channel in which there was nothing, while requests are under way."""
 
@@ -58,8 +63,8 @@ class Generator:
         extension = config.extension("engine")
         assert extension is not None
         longest = max(task.sampling.max_new_tokens for task in self.tasks.values())
-        self.engine: Engine = extension.load()(engine_settings(config), self.model, device,
-                                               config.rollout.max_prompt_tokens + longest)
+        self._longest = config.rollout.max_prompt_tokens + longest
+        self.engine: Engine = extension.load()(engine_settings(config), self.model, device, self._longest)
         # who shares the prompts with nobody has the next ones ready when responses end
         self.share = EngineShare(self.engine, ahead=self.engine.capacity if replicas == 1 else 0)
 
@@ -71,6 +76,32 @@ class Generator:
         """
         with self.share.stake() as stake:
             return _Answering(self, stake, prompts, samples).run()
+
+    def measure_decoding(self, prompts: Sequence[Prompt], seconds: float) -> Usage:
+        """Decode steps of 1, 2, 4, ... responses at once, up to the engine's capacity, each number once at least and all of them
+        again until so many seconds are over. Responses have one length, which only the prompts and the engine bound."""
+        ids = [self.encoder.encode(prompt)[1] for prompt in prompts]
+        capacity, deadline = self.engine.capacity, time.monotonic() + seconds
+        numbers = [*(2**power for power in range(capacity.bit_length()) if 2**power < capacity), capacity]
+        rounds = itertools.count()
+        self.share.usage()
+        while (again := next(rounds)) == 0 or time.monotonic() < deadline:
+            for number in numbers:
+                self._decode([Request(f"measured-{again}-{number}/{place}", own, self._measured(len(own)))
+                              for place, own in zip(range(number), itertools.cycle(ids))])
+        return self.share.usage()
+
+    def _measured(self, prompt: int) -> Sampling:
+        return Sampling(min(MEASURED_TOKENS, self._longest - prompt), stop_token_ids=())
+
+    def _decode(self, requests: Sequence[Request]) -> None:
+        """Until all of them have ended; the first step, which reads the prompts, by itself."""
+        with self.share.stake() as stake:
+            self.share.submit(stake, requests)
+            left, slice_s = len(requests), _AT_ONCE_S
+            while left:
+                left -= len(self.share.collect(stake, slice_s))
+                slice_s = SLICE_S
 
     def portion(self, evaluation: bool, open_groups: int) -> int:
         """Prompts that a call with so many open ones may take before the next decode step."""

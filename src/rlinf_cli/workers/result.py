@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlinf_cli.rl.trajectory import Sample
+from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workers.surplus import Surplus
 
 
@@ -24,3 +25,7 @@ class TrainResult:
     """Why samples could not be trained on, a sentence for each reason that has not been told before."""
     surplus: Surplus | None = None
     """Of a call that asked more prompts than are trained; the ranks' are added up."""
+    lengths: Sequence[int] = ()
+    """Tokens of the responses of all samples of the step, group by group."""
+    usage: Usage | None = None
+    """Of the rank's engine, since its last call."""

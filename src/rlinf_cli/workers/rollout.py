@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.ports import In, Out
@@ -10,6 +12,7 @@ from rlinf_cli.flow.weights_layout import Manifest
 from rlinf_cli.flow.weights_receiver import Receiver
 from rlinf_cli.flow.worker import Worker, concurrent, control, on_device
 from rlinf_cli.rl.trajectory import Prompt, SampleGroup
+from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workers.generation import Generator
 from rlinf_cli.workers.result import TrainResult
 from rlinf_cli.workers.sharing import offer_engine
@@ -29,15 +32,19 @@ class RolloutWorker(Worker):
     @on_device
     def generate(self, prompts: In[Prompt], samples: Out[SampleGroup]) -> TrainResult:
         """Answer every prompt, see `Generator`. Several calls share the engine."""
-        return TrainResult(surplus=self._generator.generate(prompts, samples))
+        surplus = self._generator.generate(prompts, samples)
+        return TrainResult(surplus=surplus, usage=self._share.usage())
+
+    @on_device
+    def measure_decoding(self, prompts: Sequence[Prompt], seconds: float) -> Usage:
+        """What decode steps take with so few, and so many, responses at once, measured for about so long."""
+        return self._generator.measure_decoding(prompts, seconds)
 
     @control
     def update_weights(self, manifest: Manifest) -> str:
         """Take over the published weights, once no evaluation is under way; the checksum of what the engine then holds."""
         with spent("sync"), self._share.updating():
-            self._engine.update_weights(manifest.version, self._receiver.tensors(manifest), manifest.adapter,
-                                        self._recomputes)
-            return self._engine.weights_checksum()
+            return self._receiver.update(self._engine, manifest, self._recomputes)
 
     @concurrent
     def abort(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.algorithm import Algorithm
@@ -27,7 +28,20 @@ class Finish:
     count: int
 
 
-def can_stream(algorithm: Algorithm, config: RunConfig) -> bool:
+class Traits(Protocol):
+    """What it depends on of an algorithm."""
+
+    @property
+    def per_group(self) -> bool: ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def supervised(self) -> bool: ...
+
+
+def can_stream(algorithm: Traits, config: RunConfig) -> bool:
     """Whether a step's gradient is a sum over its prompts, each known by itself but for the count in the mean."""
     one_pass = config.algorithm.epochs == config.algorithm.minibatches == algorithm.rounds == 1
     return algorithm.per_group and one_pass and not algorithm.supervised and not config.deterministic

@@ -290,7 +290,7 @@ def complete(*words):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("rlinf", "pl"), ["plugins"]),
+        (("rlinf", "plu"), ["plugins"]),
         (("rlinf", "--no"), ["--no-plugins"]),
         (("rlinf", "plugins", "in"), ["info"]),
         (("rlinf", "plugins", "info", "gr"), ["grpo"]),

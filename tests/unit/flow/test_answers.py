@@ -1,6 +1,7 @@
 """What is sent for a call, and what becomes of an exception on the way."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,7 @@ def caught(error):
 def test_an_answer_arrives_as_it_was():
     answer = Answer({"a": (1, 2)}, None, TIMING, 1 << 20, 1.5, (Switch("offload", 1 << 30, 0.25), Switch("onload", 0, 0.0)))
     assert Answer.unpack(answer.pack()) == answer
+    assert Answer.unpack(replace(answer, device_memory=1 << 34).pack()).device_memory == 1 << 34
     assert Answer.unpack(Answer().pack()) == Answer()
     assert Answer.unpack(Answer((None,)).pack()).value == (None,)
 

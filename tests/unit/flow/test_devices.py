@@ -14,6 +14,7 @@ from rlinf_cli.flow.devices import (
     DeviceRequest,
     Node,
     devices_of,
+    gpu_memory,
     local_devices,
     parse_devices,
     this_node,
@@ -162,6 +163,21 @@ def test_the_drivers_library_is_asked_first(tmp_path, proc, monkeypatch, status,
     for gpu in proc.glob("0000*"):
         gpu.rename(folder / gpu.name)
     assert len(visible_gpus(str(library), folder)) == count
+
+
+NVML_MEMORY = NVML % 0 + """
+typedef struct { unsigned long long total, free, used; } memory;
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return index == 3; }
+int nvmlDeviceGetMemoryInfo(void *device, memory *found) { found->total = 80000000000ull + (long)device; return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_memory_of_the_smallest_gpu(tmp_path):
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-xc", "-", "-o", library], input=NVML_MEMORY, text=True, check=True)
+    assert gpu_memory(str(library)) == 80000000001
+    assert gpu_memory("no-such-library.so") == float("inf")
 
 
 def test_neither_ray_nor_torch_is_needed():

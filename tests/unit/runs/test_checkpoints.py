@@ -62,6 +62,7 @@ def test_the_trainer_gets_an_empty_directory_even_after_a_kill(directory):
     with Checkpoints(directory).write(10, {}) as path:
         assert path.parent == directory
         assert names(path) == []
+        (path / "weights").touch()
 
 
 def test_the_newest_are_kept(directory):
@@ -176,8 +177,8 @@ def test_a_copied_run_still_loads(directory, tmp_path):
 
 
 def score(checkpoints: Checkpoints, step: int, **metrics: float | None) -> None:
-    with checkpoints.write(step, {"metrics": {f"reward/{name}": value for name, value in metrics.items()}}):
-        pass
+    with checkpoints.write(step, {"metrics": {f"reward/{name}": value for name, value in metrics.items()}}) as path:
+        (path / "weights").touch()
 
 
 def test_the_best_is_kept_beside_the_newest(directory):
@@ -570,6 +571,15 @@ def test_what_was_begun_and_never_complete_leaves_nothing_behind(directory):
     assert not (checkpoints.latest().path / "weights").exists()
 
 
+def test_a_trainer_that_writes_elsewhere_makes_no_checkpoint(directory):
+    checkpoints = Checkpoints(directory)
+    save(checkpoints, 10)
+    checkpoints.begin(20)
+    with pytest.raises(RunError, match=r"nothing has come of .*step_000020: .* file system that the actor's node shares"):
+        checkpoints.commit(20, {})
+    assert names(directory) == ["latest", "step_000010"]
+
+
 @pytest.mark.parametrize(("damaged", "newest"), [((), 6), ((6,), 4), ((4, 6), 2), ((2, 4, 6), None)])
 def test_the_newest_that_is_complete(directory, damaged, newest):
     checkpoints = Checkpoints(directory, 9)
@@ -586,7 +596,7 @@ def test_the_newest_that_is_complete(directory, damaged, newest):
 def test_what_lies_behind_where_the_run_went_back_to_is_none_of_its_own(directory):
     checkpoints = Checkpoints(directory, 9)
     for step in (2, 4, 6):
-        with checkpoints.write(step, {}):
-            pass
+        with checkpoints.write(step, {}) as path:
+            (path / "weights").touch()
     checkpoints.rewind(4)
     assert checkpoints.newest().step == 4

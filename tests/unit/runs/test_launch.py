@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlinf_cli.config.load import resolve
-from rlinf_cli.errors import RunError
+from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.errors import WorkerDiedError, WorkerError
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.runs import launch
@@ -79,9 +79,10 @@ class Cluster:
 
 
 class Roles:
-    """Stands for the launched roles; `starts` has where the actor was begun. `fails`: of its relaunches, in turn."""
+    """Stands for the launched roles; `starts` has where the actor was begun. `fails`: of its relaunches, in turn; `first`: of
+    its launch."""
 
-    fails = ()
+    fails, first = (), None
 
     def __init__(self, prepared, cluster):
         self.placement = SimpleNamespace(to_yaml=lambda: "")
@@ -89,6 +90,8 @@ class Roles:
         Roles.latest = self
 
     def launch(self, start):
+        if self.first is not None:
+            raise self.first
         self._begin(start)
 
     def relaunch(self, start):
@@ -140,6 +143,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "Roles", Roles)
     monkeypatch.setattr(launch, "RunFlow", Flow)
     monkeypatch.setattr(Roles, "fails", ())
+    monkeypatch.setattr(Roles, "first", None)
 
     def make(failures=(), *settings, restarts=3, until=STEPS, resume=False):
         config = resolve([], [f"steps={STEPS}", "cluster.devices=cpu:1", *settings], {}, INSTALLED)
@@ -264,6 +268,58 @@ def test_where_it_cannot_be_launched_again_the_run_ends_with_why(run):
     made = run({4: died()}, "checkpoint.every=2")
     with pytest.raises(Stopped, match=r"^no device is left\. Stopped with a checkpoint of step 2"):
         made.execute()
+    (incident,) = read_incidents(made.directory.incidents)
+    assert (incident["role"], incident["action"]) == ("actor", "gave up")
+    assert incident["what"].endswith("while in train; no device is left")
+
+
+def test_a_death_while_the_roles_are_launched_is_recovered_from(run):
+    Roles.first = died()
+    made = run()
+    made.execute()
+    assert Roles.latest.starts == [0]
+    assert steps(made) == list(range(1, STEPS + 1))
+    assert [one["action"] for one in read_incidents(made.directory.incidents)] == ["recovered"]
+
+
+@pytest.fixture
+def resumed(run):
+    """`resumed(first)`: a run that was stopped after step 3, and whose roles cannot be launched for this."""
+
+    def make(first):
+        with pytest.raises(Interrupted):
+            run({4: KeyboardInterrupt()}).execute()
+        Roles.first = first
+        return run(resume=True, restarts=0)
+
+    return make
+
+
+def test_what_ends_a_launch_says_how_to_go_on(resumed):
+    with pytest.raises(Stopped, match=r"^actor\[0\].*Stopped with a checkpoint of step 3; go on with: rlinf train --resume"):
+        resumed(died()).execute()
+
+
+def test_an_interrupt_of_a_launch_says_how_to_go_on(resumed):
+    with pytest.raises(Interrupted, match=r"^Interrupted with a checkpoint of step 3; go on with: rlinf train --resume"):
+        resumed(KeyboardInterrupt()).execute()
+
+
+def test_an_interrupt_of_the_first_launch(run):
+    Roles.first = KeyboardInterrupt()
+    with pytest.raises(Interrupted, match=r"^Interrupted before the first step was saved; nothing to resume"):
+        run().execute()
+
+
+def test_a_setting_that_does_not_fit_is_told_as_it_is(resumed):
+    with pytest.raises(UsageError, match=r"^the adapter has rank 4$"):
+        resumed(UsageError("the adapter has rank 4")).execute()
+
+
+def test_an_interrupt_of_a_recovery_says_how_to_go_on(run):
+    Roles.fails = (KeyboardInterrupt(),)
+    with pytest.raises(Interrupted, match=r"^Interrupted with a checkpoint of step 2; go on with"):
+        run({4: died()}, "checkpoint.every=2").execute()
 
 
 def test_a_failure_that_follows_from_the_death_is_that_death(run):

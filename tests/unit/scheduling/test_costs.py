@@ -123,3 +123,15 @@ def test_what_lies_outside_of_what_was_measured_is_named():
     assert extrapolated(whole, tree) == ("rollout with 32 active responses (measured up to 4)",
                                          "train on 8 ranks (measured up to 2)")
     assert extrapolated(whole, InTurn(Leaf("rollout", 8), Leaf("train", 2))) == ()
+
+
+def test_analytic_costs_are_computed_for_any_number():
+    trainer = batch(laws=((1, Law()), (2, Law())))
+    assert extrapolated(problem(trainer, source="analytic"), Leaf("train", 8)) == ()
+    assert extrapolated(problem(trainer, source="emulated"), Leaf("train", 8)) != ()
+
+
+def test_replicas_that_slow_each_other_down_beyond_what_was_measured():
+    stage = Stage("rollout", Decoding(Curve((1.0, 64.0), (1.0, 2.0)), 64, slowdown=Curve((1.0, 2.0), (1.0, 1.5))))
+    assert extrapolated(problem(stage), Leaf("rollout", 4)) == ("rollout on 4 replicas (measured up to 2)",)
+    assert extrapolated(problem(stage), Leaf("rollout", 2)) == ()

@@ -74,12 +74,40 @@ def test_replicas_that_share_what_they_compute_with_are_slower():
     assert finish_times(slow, np.array([4]), 1).tolist() == [4.0]
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 4, 16, 64])
-def test_the_estimate_is_near(replicas):
-    lengths = np.random.default_rng(1).lognormal(5, 0.8, 512).astype(np.int64) + 1
+HEAVY = np.random.default_rng(1).lognormal(5, 0.8, 512).astype(np.int64) + 1
+
+
+@pytest.mark.parametrize("dealing", ["as_taken", "round_robin"])
+@pytest.mark.parametrize("group", [1, 8])
+def test_the_estimate_is_near(dealing, group):
     cost = Decoding(Curve((1.0, 2.0), (0.01, 0.0102)), 16)
-    true = finish_times(cost, lengths, replicas).max()
-    assert estimated_seconds(cost, lengths, np.array([replicas]))[0] == pytest.approx(true, rel=0.25)
+    counts = np.arange(1, 65)
+    true = [finish_times(cost, HEAVY, count, dealing, group).max() for count in counts.tolist()]
+    misses = estimated_seconds(cost, HEAVY, counts, dealing, group) / true - 1
+    assert np.abs(misses).max() < 0.05
+    assert np.abs(misses).mean() < 0.02
+
+
+def test_the_estimate_is_exact_where_the_ladder_of_counts_has_a_rung():
+    cost = Decoding(Curve((1.0, 2.0), (0.01, 0.0102)), 16, prefill_s=0.1, call_s=3.0, slowdown=Curve((1.0, 512.0), (1.0, 2.0)))
+    rungs = np.array([1, 2, 8, 32, 64, 128, 256, 512])
+    true = [finish_times(cost, HEAVY, count).max() for count in rungs.tolist()]
+    assert estimated_seconds(cost, HEAVY, rungs).tolist() == pytest.approx(true)
+
+
+def test_a_large_batch_is_followed_only_where_all_is_begun_at_once():
+    cost = Decoding(Curve((1.0, 2.0), (0.01, 0.0102)), 64)
+    many, counts = np.tile(HEAVY, 8), np.array([1, 16, 64, 128])
+    true = np.array([finish_times(cost, many, count).max() for count in counts.tolist()])
+    misses = np.abs(estimated_seconds(cost, many, counts) / true - 1)
+    assert misses[2:] == pytest.approx(0)
+    assert misses.max() < 0.1
+
+
+def test_the_estimate_knows_that_groups_stay_together():
+    cost = decoding(64)
+    some = estimated_seconds(cost, np.full(64, 5), np.array([4, 5, 8]), group=16)
+    assert some[0] == pytest.approx(some[1]) == pytest.approx(some[2])
 
 
 def test_the_estimate_of_constant_lengths_is_exact():

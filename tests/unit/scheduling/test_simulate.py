@@ -45,7 +45,8 @@ SPATIAL = Plan(SideBySide(Leaf("rollout", 1), Leaf("actor", 1)))
 
 class TestSynchronous:
     def test_in_turn(self):
-        made = problem(rollout(), trainer(), sync_s=0.5, step_s=0.25, switch_s={("rollout", "actor"): 1.0, ("actor", "rollout"): 2.0})
+        switches = {("rollout", "actor"): 1.0, ("actor", "rollout"): 2.0}
+        made = problem(rollout(), trainer(), sync_s=0.5, step_s=0.25, switch_s=switches)
         found = predict(made, TEMPORAL)
         assert found.step_s == pytest.approx(2.0 + 4.0 + 1.0 + 0.8 + 0.5 + 0.25)
         assert found.stages == pytest.approx({"rollout": 4.0, "actor": 0.8})
@@ -79,7 +80,8 @@ class TestSynchronous:
         judge = Stage("reward", Batch(((1, Law(sample_s=0.5)),)), ("rollout",), needs_device=False)
         made = problem(rollout(), judge, trainer(after=("reward",)))
         plan = Plan(InTurn(InTurn(Leaf("rollout", 2), Leaf("reward", 0)), Leaf("actor", 2)))
-        assert predict(made, plan).step_s == pytest.approx(4 + 4 * 0.5 + 0.8)  # as its devices make what it takes, it waits for all
+        # its devices make what it takes: when its turn comes, all of it is there
+        assert predict(made, plan).step_s == pytest.approx(4 + 4 * 0.5 + 0.8)
 
     def test_what_is_far_costs_time(self):
         made = problem(rollout(), trainer(), transfer_s={("rollout", "actor"): 3.0})

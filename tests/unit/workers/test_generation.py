@@ -168,3 +168,26 @@ def test_a_deterministic_run_asks_the_engine_for_batch_invariance(configure):
     settings = engine_settings(configure("deterministic=true", "engine.slots=7"))
     assert (settings.batch_invariant, settings.slots) == (True, 7)
     assert engine_settings(configure("engine.batch_invariant=true")).batch_invariant
+
+
+def test_decode_steps_are_measured_for_few_and_for_many_responses(generator):
+    """One length for all, whatever stops a response: so each number is at work alone, until its last step."""
+    made = generator("engine.slots=6")
+    sizes = watched(made)
+    usage = made.measure_decoding(prompts(2), 0.0)
+    assert [size for size, _ in sizes] == [1, 2, 4, 6]
+    assert set(usage.decoding) == {1, 2, 4, 6}
+    # a prompt of four tokens leaves nine to prompt and response, of which the first comes with the prompt and the second in
+    # the step that reads it
+    assert {steps for steps, _ in usage.decoding.values()} == {13 - 4 - 2}
+    assert all(seconds > 0 for _, seconds in usage.decoding.values())
+    assert usage.slots == 6
+    assert made.engine.pending() == 0
+
+
+def test_decode_steps_are_measured_again_as_long_as_there_is_time(generator):
+    made = generator("engine.slots=2")
+    once = made.measure_decoding(prompts(1), 0.0).decoding[2][0]
+    again = made.measure_decoding(prompts(1), 0.05).decoding[2][0]
+    assert again >= once
+    assert again % once == 0

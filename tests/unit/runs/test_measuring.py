@@ -1,0 +1,95 @@
+"""The profile that ordinary steps speak for."""
+
+import pytest
+
+from rlinf_cli.config.load import resolve
+from rlinf_cli.flow.timeline import Call, CallTiming
+from rlinf_cli.plugins.loader import load_plugins
+from rlinf_cli.runs.breakdown import Placed, StepTime
+from rlinf_cli.runs.measuring import StepMeasurements, hardware, settings, versions
+from rlinf_cli.runs.step import StepReport
+from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint
+from rlinf_cli.scheduling.profile_file import load, save
+from rlinf_cli.workers.engine_share import Usage
+from rlinf_cli.workflows.reasoning import Reasoning
+
+INSTALLED = load_plugins(None)
+CONFIG = resolve([], ["rollout.prompts=2", "rollout.group_size=2"], {}, INSTALLED)
+RANKS = {"rollout": 2, "reward": 1, "actor": 2}
+
+
+def call(role, rank, total, spans=(), method="train", beside=False):
+    return Placed(Call(role, rank, method, CallTiming(0.0, total, tuple(spans)), beside), (rank,))
+
+
+def report(calls, lengths=(3, 4, 5, 6), usage=(), metrics=()):
+    made = StepReport(1, count=len(lengths), lengths=list(lengths), usage=list(usage), time=StepTime(0.0, 5.0, calls, {}))
+    made.metrics.update({"timing/idle_s": 0.25, "timing/wait_lock_s": 0.25, **dict(metrics)})
+    return made
+
+
+def measured(*reports):
+    steps = StepMeasurements(CONFIG, Reasoning().roles(CONFIG))
+    for one in reports:
+        steps.add(one, RANKS)
+    return steps.profile("2 cpu")
+
+
+def usage(decoding, mixed=(), read=0):
+    return Usage(8, {active: list(entry) for active, entry in decoding.items()}, dict(mixed), read)
+
+
+def test_a_role_takes_as_long_as_its_slowest_rank_computes():
+    found = measured(report([call("actor", 0, 2.0, [(0.0, 0.5, "wait_data")]), call("actor", 1, 1.0), call("reward", 0, 0.3)]))
+    assert found.roles["actor"].batches == (BatchPoint(2, 2, 9, 1, 1.5),)
+    assert found.roles["reward"].batches == (BatchPoint(1, 4, 18, 1, 0.3),)
+    assert found.lengths == (3, 4, 5, 6)
+    assert found.step_s == 0.5
+
+
+def test_calls_beside_the_others_are_none_of_a_role_s_work():
+    found = measured(report([call("actor", 0, 1.0), call("actor", 0, 9.0, method="send_weights", beside=True)]))
+    assert found.roles["actor"].batches[0].seconds == 1.0
+
+
+def test_chunks_are_those_that_were_trained_at_once():
+    found = measured(report([call("actor", 0, 1.0)], metrics={"actor/chunk": 1.0}))
+    assert found.roles["actor"].batches[0].chunks == 2
+
+
+def test_waits_of_their_kinds():
+    spans = [(0.0, 0.1, "onload"), (0.1, 0.3, "offload"), (1.0, 1.4, "sync")]
+    found = measured(report([call("actor", 0, 2.0, spans)]))
+    assert found.sync_s == pytest.approx(0.4)
+    assert (found.roles["actor"].onload_s, found.roles["actor"].offload_s) == pytest.approx((0.1, 0.2))
+
+
+def test_decode_steps_by_active_responses_of_all_engines():
+    steps = [report([], usage=[usage({4: (10, 1.0), 1: (2, 0.1)}), usage({4: (30, 3.4)})])]
+    found = measured(*steps).roles["rollout"]
+    assert found.decoding == (DecodePoint(2, 4, 4.4 / 40),)  # of 1 there were too few
+    assert found.slots == 8
+
+
+def test_reading_prompts_is_what_steps_take_longer_in_which_some_were_read():
+    found = measured(report([], usage=[usage({4: (10, 1.0)}, {4: [10, 1.8]}, read=30)]))
+    assert found.roles["rollout"].prefill_s == pytest.approx(0.2)
+
+
+def test_who_takes_turns_on_devices():
+    roles = measured(report([])).roles
+    assert {name: role.needs_device for name, role in roles.items()} == {"rollout": True, "reward": False, "actor": True}
+
+
+def test_it_is_a_profile_that_can_be_kept(tmp_path):
+    found = measured(report([call("actor", 0, 1.0)]))
+    save(found, tmp_path / "profile.json")
+    assert load(tmp_path / "profile.json") == found
+    assert found.settings == settings(CONFIG)
+
+
+def test_what_the_numbers_depend_on():
+    assert settings(CONFIG)["rollout.group_size"] == "2"
+    assert not [key for key in settings(CONFIG) if key.startswith(("log.", "seed", "steps"))]
+    assert set(versions()) >= {"python", "torch", "rlinf-cli"}
+    assert hardware("cpu", 2).startswith("2 cpu · ")

@@ -26,8 +26,8 @@ def rlinf(tmp_path, monkeypatch):
                  "progress/tokens": 3000.0 * step, "actor/lr": 1e-6}) + "\n" for step in range(1, steps + 1)))
             checkpoints = Checkpoints(run.checkpoints, 2, "reward/mean")
             for step in range(1, steps + 1):
-                with checkpoints.write(step, {"metrics": {"reward/mean": 1 / step}}):
-                    pass
+                with checkpoints.write(step, {"metrics": {"reward/mean": 1 / step}}) as path:
+                    (path / "weights").write_text("x")
     record = tmp_path / "runs/a/run.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"created": "2020-01-01T00:00:00+00:00"}))
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf_cli.api import Request, Sampling, load_causal_lm
+from rlinf_cli.api import Adapter, Request, Sampling, load_causal_lm
+from rlinf_cli.contracts.engine import HoldingEngine
+from rlinf_cli.flow.weights_layout import layout, tensor_at
 from rlinf_cli.models.checksum import weights_checksum
 
 FAMILIES = [("qwen2", {"tie_word_embeddings": True}), ("qwen3", {"head_dim": 16}), ("llama", {"attention_bias": True}),
@@ -227,3 +229,107 @@ def test_after_recomputing_a_late_one_joins_its_group(pair, build, run):
     done = run(engine)
     assert engine.stats()["prefill_tokens"] == read
     assert done["late"].token_ids.tolist() == run(build(pair[1]), [one("late", new=10)])["late"].token_ids.tolist()
+
+
+def published(directory):
+    """The directory's weights as views of one piece of memory, as a publisher lays them out; and that memory."""
+    weights = stored(directory)
+    entries, size = layout(weights.items())
+    memory = torch.zeros(size, dtype=torch.uint8)
+    views = {entry.name: tensor_at(memory[entry.offset :], entry) for entry in entries}
+    for name, tensor in weights.items():
+        views[name].copy_(tensor)
+    return views, memory
+
+
+def test_held_where_they_are_they_act_as_copies(pair, build, run, same):
+    copying, holding, (views, memory) = build(pair[0], slots=2), build(pair[0], slots=2), published(pair[1])
+    before = memory.clone()
+    assert isinstance(holding, HoldingEngine)
+    for engine in copying, holding:
+        engine.submit([one(new=20)])
+        assert engine.collect(timeout=0) == []
+    copying.update_weights(7, views.items())
+    holding.hold_weights(7, views.items())
+    assert holding.version == 7
+    assert holding.weights_checksum() == weights_checksum(views.items())
+    same(run(holding), run(copying))
+    assert torch.equal(memory, before)
+
+
+def test_of_held_weights_only_those_in_another_order_are_copied(pair, build):
+    engine, (views, memory) = build(pair[0]), published(pair[1])
+    engine.hold_weights(1, views.items())
+    held = engine.stats()["shared_bytes"]
+    assert held > 0.6 * memory.nbytes
+    first, last = memory.data_ptr(), memory.data_ptr() + memory.nbytes
+    there = [place.view for place in engine._decoder.places().values() if first <= place.view.data_ptr() < last]
+    assert sum(view.nbytes for view in there) == held
+    assert engine.weights_in_place() == {}, "a trainer must not be given what others read"
+
+
+def test_held_weights_can_be_overwritten_once_the_next_have_come(pair, build, run, same):
+    engine, (views, memory), (later, _) = build(pair[0]), published(pair[1]), published(pair[0])
+    engine.hold_weights(1, views.items())
+    engine.hold_weights(2, later.items())
+    memory.fill_(255)
+    assert engine.weights_checksum() == weights_checksum(later.items())
+    same(run(engine, [one()]), run(build(pair[0]), [one()]), versions=False)
+    engine.hold_weights(3, published(pair[1])[0].items())
+    engine.update_weights(4, stored(pair[0]).items())
+    assert (engine.version, engine.stats()["shared_bytes"]) == (4, 0)
+    assert engine.weights_in_place()
+
+
+@pytest.mark.parametrize("damage", ["missing", "left over", "wrong shape"])
+def test_what_cannot_be_held_is_named_and_the_old_weights_hold(pair, build, damage):
+    engine, (views, _) = build(pair[0]), published(pair[1])
+    checksum, name = engine.weights_checksum(), list(views)[-1]
+    if damage == "missing":
+        del views[name]
+    elif damage == "wrong shape":
+        views[name] = torch.zeros(())
+    else:
+        name = "lm_head.adapter"
+        views[name] = torch.zeros(2)
+    with pytest.raises(ValueError, match=f"{damage}: {name}"):
+        engine.hold_weights(1, views.items())
+    assert (engine.version, engine.weights_checksum()) == (0, checksum)
+
+
+def test_tensors_that_lie_apart_are_put_together(pair, build):
+    engine, weights = build(pair[0]), stored(pair[1])
+    engine.hold_weights(1, weights.items())
+    assert engine.weights_checksum() == weights_checksum(weights.items())
+
+
+def test_weights_that_are_to_leave_the_device_are_copied(pair, build):
+    engine, (views, memory) = build(pair[0], offload="weights"), published(pair[1])
+    engine.hold_weights(1, views.items())
+    expected = weights_checksum(stored(pair[1]).items())
+    memory.fill_(0)
+    assert engine.release_memory() > 0
+    assert engine.weights_checksum() == expected
+
+
+def test_another_type_is_copied_and_rounded(make_model, build):
+    directory = make_model("qwen2")
+    engine = build(directory, dtype="bfloat16")
+    engine.hold_weights(1, stored(directory).items())
+    assert engine.stats()["shared_bytes"] == 0
+    rounded = {name: tensor.bfloat16() for name, tensor in stored(directory).items()}
+    assert engine.weights_checksum() == weights_checksum(rounded.items())
+
+
+def test_an_adapter_after_held_weights_writes_nothing_into_them(make_model, build, run, same):
+    directory = make_model("qwen2")
+    engine, (views, memory) = build(directory), published(make_model("qwen2", seed=1))
+    before, target = memory.clone(), "model.layers.0.mlp.down_proj.weight"
+    outputs, inputs = views[target].shape
+    factors = {f"{target}.lora_A": torch.ones(1, inputs), f"{target}.lora_B": torch.ones(outputs, 1)}
+    engine.hold_weights(1, views.items())
+    engine.update_weights(2, factors.items(), Adapter(1, 0.5, (target,)))
+    expected = build(directory)
+    expected.update_weights(2, factors.items(), Adapter(1, 0.5, (target,)))
+    same(run(engine, [one()]), run(expected, [one()]))
+    assert torch.equal(memory, before)

@@ -169,8 +169,8 @@ def test_a_damaged_checkpoint_is_not_exported(run, target):
 
 
 def test_a_checkpoint_without_a_model(run, target):
-    with Checkpoints(run.checkpoints).write(30, {}):
-        pass
+    with Checkpoints(run.checkpoints).write(30, {}) as path:
+        (path / "weights").write_text("x")
     with pytest.raises(UsageError, match=r"step_000030 holds no Hugging Face model \(no model/config.json\)"):
         export_model(run.path, target)
 

@@ -16,8 +16,8 @@ def rows(rewards, tokens_per_s=15_000.0, step_s=0.2):
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "my run").mkdir()
-    with Checkpoints(tmp_path / "my run" / "checkpoints").write(100, {}):
-        pass
+    with Checkpoints(tmp_path / "my run" / "checkpoints").write(100, {}) as path:
+        (path / "weights").write_text("x")
     return tmp_path / "my run"
 
 

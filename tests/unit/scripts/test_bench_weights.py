@@ -35,11 +35,12 @@ def test_ratios_are_of_the_slower_type_and_medians_of_rounds(bench):
         found = {}
         for dtype, slower in ("float32", 1), ("bfloat16", 2):
             found |= {f"held_{dtype}_s": held * slower, f"held_limit_{dtype}_s": 0.05, f"staged_{dtype}_s": staged * slower,
-                      f"staged_limit_{dtype}_s": 0.05, f"ray_{dtype}_s": ray}
+                      f"staged_limit_{dtype}_s": 0.05, f"torch_{dtype}_s": staged * slower,
+                      f"torch_limit_{dtype}_s": 0.1, f"ray_{dtype}_s": ray}
         return found
 
     found = bench.report([one(0.1, 0.2, 0.4), one(9, 9, 9), one(0.1, 0.2, 0.4)], {"tokens_per_s": 10.0, "hidden": 0.75})
     assert found["bench"] == "weights"
-    assert found["ratios"] == {"memcpy": 0.25, "memcpy_staged": 0.125, "ray": 2.0, "hidden": 0.75}
+    assert found["ratios"] == {"memcpy": 0.25, "memcpy_torch": 0.25, "memcpy_staged": 0.125, "ray": 2.0, "hidden": 0.75}
     assert found["raw"]["held_float32_s"] == 0.1
     assert found["raw"]["tokens_per_s"] == 10.0

@@ -6,7 +6,7 @@ import torch
 from rlinf_torch.architecture import Architecture
 from rlinf_torch.fused import allocate
 from rlinf_torch.offloading import DeviceMemory
-from rlinf_torch.places import Place, fill, named
+from rlinf_torch.places import Place, end_to_end, fill, named
 
 
 @pytest.fixture
@@ -79,3 +79,19 @@ def test_other_types_are_converted():
     place = Place((2,), torch.zeros(2, dtype=torch.bfloat16))
     fill({"a": place}, [("a", torch.tensor([1.0, 2.0]))])
     assert place.read().tolist() == [1, 2]
+
+
+def test_rows_that_follow_one_another_are_one_tensor():
+    whole = torch.arange(40.0).view(10, 4)
+    joined = end_to_end([whole[1:3], whole[3:7]])
+    assert torch.equal(joined, whole[1:7])
+    assert joined.data_ptr() == whole[1:].data_ptr()
+    assert end_to_end([whole[2:]]).data_ptr() == whole[2:].data_ptr()
+
+
+@pytest.mark.parametrize("cut", ["a gap", "turned round", "columns", "another storage"])
+def test_what_does_not_follow_is_not_joined(cut):
+    whole = torch.arange(40.0).view(10, 4)
+    assert end_to_end({"a gap": [whole[:2], whole[3:5]], "turned round": [whole[2:4], whole[:2]],
+                       "columns": [whole[:2, :2], whole[2:4, :2]],
+                       "another storage": [whole[:2], whole[2:4].clone()]}[cut]) is None

@@ -274,7 +274,7 @@ def test_held_weights_can_be_overwritten_once_the_next_have_come(pair, build, ru
     engine.hold_weights(2, later.items())
     memory.fill_(255)
     assert engine.weights_checksum() == weights_checksum(later.items())
-    same(run(engine, [one()]), run(build(pair[0]), [one()]), versions=False)
+    same(run(engine, [one()]), run(build(pair[0]), [one()]))
     engine.hold_weights(3, published(pair[1])[0].items())
     engine.update_weights(4, stored(pair[0]).items())
     assert (engine.version, engine.stats()["shared_bytes"]) == (4, 0)

@@ -284,3 +284,50 @@ def test_a_full_shared_memory_is_one_sentence(tmp_path, publisher, monkeypatch):
     with pytest.raises(RunError, match=r"no room for 0 MB of weights in .*No space left on device.*enlarge /dev/shm"):
         publisher.publish(0, tensors(), False, send_to())
     assert list(tmp_path.iterdir()) == []
+
+
+class Updated:
+    """An engine that notes how it is told, and on what memory."""
+
+    def __init__(self):
+        self.calls, self.held = [], {}
+
+    def update_weights(self, version, tensors, adapter=None, recompute=False):
+        self.calls.append(("update", version, adapter, recompute))
+        self.held = {name: tensor.clone() for name, tensor in tensors}
+
+    def weights_checksum(self):
+        return weights_checksum(self.held.items())
+
+
+class Holding(Updated):
+    def hold_weights(self, version, tensors, recompute=False):
+        self.calls.append(("hold", version, recompute))
+        self.held = dict(tensors)
+
+
+@pytest.mark.parametrize(("engine", "node", "adapter", "call"), [
+    (Holding, "here", None, ("hold", 4, True)),
+    (Holding, "elsewhere", None, ("update", 4, None, True)),  # what was fetched is gone with its bucket
+    (Holding, "here", ADAPTER, ("update", 4, ADAPTER, True)),
+    (Updated, "here", None, ("update", 4, None, True)),
+])
+def test_only_whole_weights_of_the_same_node_are_used_where_they_are(tmp_path, publisher, engine, node, adapter, call):
+    told, receiver = engine(), Receiver(Client(node, tmp_path), None)
+    publisher.publish(4, tensors(), False, lambda manifest: {"rollout[0]": receiver.update(told, manifest, True)}, adapter)
+    assert told.calls == [call]
+    assert all(torch.equal(told.held[name], tensor) for name, tensor in tensors())
+
+
+def test_many_tensors_of_all_sizes_are_copied_and_checked(tmp_path, monkeypatch):
+    """More than one batch for the threads that copy, and for those that check."""
+    monkeypatch.setattr("rlinf_cli.flow.weights.BATCH_BYTES", 1000)
+    noise = torch.Generator().manual_seed(1)
+    named = [(f"{number}", torch.randn(size, generator=noise)) for number, size in enumerate((1, 900, 0, 3, 249, 250, 251, 2))]
+    named.append(("count", torch.tensor(5)))
+    publisher, engine = Publisher(tmp_path, "here", "bfloat16"), Engine()
+    manifest = publisher.publish(0, named, False, send_to(engine))
+    assert manifest.checksum == weights_checksum((name, engine.held[name]) for name, _ in named)
+    for name, tensor in named:
+        assert torch.equal(engine.held[name], tensor.bfloat16() if tensor.is_floating_point() else tensor)
+    publisher.close()

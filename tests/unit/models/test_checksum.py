@@ -1,11 +1,14 @@
 """The checksum tells any two sets of weights apart and does not depend on how they are held."""
 
 import time
+import weakref
 
+import numpy as np
 import pytest
 import torch
 
-from rlinf_cli.models.checksum import weights_checksum
+from rlinf_cli.models import checksum
+from rlinf_cli.models.checksum import tensor_checksums, weights_checksum
 
 
 @pytest.fixture
@@ -60,3 +63,32 @@ def test_large_tensors_are_read_in_place():
         best = min(best, time.process_time() - began)
     # 200 MB: a copy alone would take longer than this
     assert best < 0.2
+
+
+@pytest.mark.parametrize("size", [1, 50, 10**6])
+def test_it_does_not_depend_on_what_is_made_ready_together(weights, monkeypatch, size):
+    expected = weights_checksum(weights.items())
+    monkeypatch.setattr(checksum, "BATCH_BYTES", size)
+    assert weights_checksum(weights.items()) == expected
+
+
+def test_only_a_batch_is_held_at_a_time(monkeypatch):
+    monkeypatch.setattr(checksum, "BATCH_BYTES", 100)
+    seen, most = [], []
+
+    def passing():
+        for number in range(20):
+            tensor = torch.full((5,), float(number))
+            seen.append(weakref.ref(tensor))
+            most.append(sum(ref() is not None for ref in seen))
+            yield str(number), tensor
+
+    weights_checksum(passing())
+    assert max(most) <= 11
+
+
+def test_copies_are_filled_with_the_bytes(weights):
+    copies = [np.zeros(tensor.nbytes, np.uint8) for tensor in weights.values()]
+    assert tensor_checksums(weights.items(), copies) == tensor_checksums(weights.items())
+    for copy, tensor in zip(copies, weights.values(), strict=True):
+        assert copy.tobytes() == tensor.reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -28,7 +28,8 @@ def adapter(tmp_path):
     def make(staleness=4, steps=400, move_s=5.0):
         config = resolve([], ["rollout.prompts=32", "rollout.group_size=1", "rollout.max_new_tokens=4000",
                               f"steps={steps}",
-                              f"rollout.staleness={staleness}", "algorithm.minibatches=1", "algorithm.normalize=none"], {}, INSTALLED)
+                              f"rollout.staleness={staleness}", "algorithm.minibatches=1", "algorithm.normalize=none"],
+                         {}, INSTALLED)
         said = []
         made = Adapter(config, Reasoning().roles(config), temporal(SPECS, 2, "cpu"), 2, "cpu", move_s, said.append,
                        tmp_path / "profile.json")

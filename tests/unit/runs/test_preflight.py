@@ -64,7 +64,8 @@ def test_modes_are_written_in_a_word_or_a_line(checked, arguments, line):
 @pytest.mark.parametrize(("arguments", "message", "code"), [
     (("placement=spatail",), r"placement=spatail \(from the command line\) is no mode, file or assignment; did you mean "
                              "'spatial': write auto, temporal, spatial", 2),
-    (("placement=hybrid",), "is no mode, file or assignment: write auto, temporal, spatial, FILE.yaml, or which roles run where", 2),
+    (("placement=hybrid",), "is no mode, file or assignment: write auto, temporal, spatial, FILE.yaml, or which roles "
+                              "run where", 2),
     (("placement=rolout+reward:0,actor:1",), "no role 'rolout'; did you mean 'rollout'", 2),
     (("placement=rollout:0,actor:1",), "role 'reward' has no devices", 2),
     (("placement=rollout+reward:0,actor:2",), "role 'actor' is placed on device 2", 4),

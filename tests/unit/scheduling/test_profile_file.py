@@ -10,7 +10,8 @@ from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, P
 from rlinf_cli.scheduling.profile_file import directory, find, load, mismatch, save
 
 PROFILE = Profile(
-    "reasoning", {"rollout": RoleProfile("rollout", decoding=(DecodePoint(1, 4, 0.01),), slots=8, memory=(MemoryPoint(1, 2e9, 0.0),)),
+    "reasoning", {"rollout": RoleProfile("rollout", decoding=(DecodePoint(1, 4, 0.01),), slots=8,
+                                         memory=(MemoryPoint(1, 2e9, 0.0),)),
                   "actor": RoleProfile("actor", (BatchPoint(2, 8, 100, 1, 0.5),), onload_s=0.25)},
     (3, 4, 5), 2, {("rollout", "actor"): 0.001}, 0.1, 0.2, "2 cpu", float("inf"), {"torch": "2.13.0"},
     {"rollout.max_new_tokens": "64"}, "measured", "2026-11-30T00:00:00+00:00")

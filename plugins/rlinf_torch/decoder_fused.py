@@ -29,6 +29,8 @@ class FusedDecoder:
         self._device, self._dtype = weights.norm.device, weights.norm.dtype
         self._memory: Memory = DeviceMemory(self._device)
         """Where the weights are, and those that come will be."""
+        self._spare: FusedWeights | None = None
+        """Room for weights that are held, free to be written to again."""
         self._rotations = rotations(architecture, max_sequence, self._device)
         self._store = SlotStore(2 * architecture.layers, architecture.kv_heads, architecture.head_dim, self._dtype,
                                 self._device)
@@ -74,13 +76,15 @@ class FusedDecoder:
 
     def hold(self, tensors: Iterable[tuple[str, Tensor]]) -> tuple[FusedWeights, int]:
         given = list(tensors)
-        held = around(self._a, self._dtype, self._memory, dict(given))
+        # takes no memory where it is not written to, but what is written to for the first time costs as much as the copy
+        room = self._spare or allocate(self._a, self._dtype, self._memory)
+        held = around(self._a, room, dict(given))
         there = overwrite(held.places, given)
         self._memory.settle()
         return held, there
 
     def adopt(self, staged: FusedWeights) -> None:
-        self._weights = staged
+        self._spare, self._weights = self._weights.room, staged
 
     def places(self) -> Mapping[str, Place]:
         return self._weights.places

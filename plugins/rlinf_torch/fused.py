@@ -55,6 +55,8 @@ class FusedWeights:
     head: Tensor
     layers: list[FusedLayer]
     places: dict[str, Place] = field(default_factory=dict)
+    room: FusedWeights | None = None
+    """Of weights that were laid `around` others: where those parts are that did not lie as they had to."""
 
     def tensors(self) -> list[Tensor]:
         """All of them, each once, in an order that the architecture decides."""
@@ -74,10 +76,9 @@ def allocate(a: Architecture, dtype: torch.dtype, memory: Memory) -> FusedWeight
     return _placed(a, FusedWeights(embedding, empty(a.hidden), head, [_layer(a, empty) for _ in range(a.layers)]))
 
 
-def around(a: Architecture, dtype: torch.dtype, memory: Memory, tensors: Mapping[str, Tensor]) -> FusedWeights:
-    """As `allocate`, but what lies in memory as the decoder has it is used there: the places of these tensors are the
-    tensors themselves. What of them does not fit gets room like all others."""
-    room = allocate(a, dtype, memory)  # takes no memory before it is written to
+def around(a: Architecture, room: FusedWeights, tensors: Mapping[str, Tensor]) -> FusedWeights:
+    """Weights of which those that lie in memory as the decoder has them are used there: the places of these tensors are
+    the tensors themselves. All others, and those that do not fit, are in `room`."""
 
     def held(there: Tensor, *names: str) -> Tensor:
         fit = all(name in tensors and _fits(tensors[name], room.places[name]) for name in names)
@@ -90,7 +91,7 @@ def around(a: Architecture, dtype: torch.dtype, memory: Memory, tensors: Mapping
 
     embedding, norm = held(room.embedding, "model.embed_tokens.weight"), held(room.norm, "model.norm.weight")
     head = embedding if a.tied else held(room.head, "lm_head.weight")
-    return _placed(a, FusedWeights(embedding, norm, head, [layer(*one) for one in enumerate(room.layers)]))
+    return _placed(a, FusedWeights(embedding, norm, head, [layer(*one) for one in enumerate(room.layers)], room=room))
 
 
 def _fits(tensor: Tensor, place: Place) -> bool:

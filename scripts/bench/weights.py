@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -200,6 +201,7 @@ def save_llama(directory: Path, dtype: str, **config: int) -> None:
     torch.manual_seed(0)
     made = LlamaForCausalLM(LlamaConfig(**config, tie_word_embeddings=True))
     made.to(getattr(torch, dtype)).save_pretrained(directory)
+    os.sync()  # else the system writes it out while something is timed
 
 
 def measure_ray(mb: int) -> dict[str, float]:

@@ -333,3 +333,17 @@ def test_an_adapter_after_held_weights_writes_nothing_into_them(make_model, buil
     expected.update_weights(2, factors.items(), Adapter(1, 0.5, (target,)))
     same(run(engine, [one()]), run(expected, [one()]))
     assert torch.equal(memory, before)
+
+
+def test_room_for_what_is_copied_is_used_in_turn(make_model, build):
+    engine, versions = build(make_model("qwen2")), [published(make_model("qwen2", seed=seed))[0] for seed in range(2)]
+    seen = []
+    for version in range(6):
+        engine.hold_weights(version, versions[version % 2].items())
+        assert engine.weights_checksum() == weights_checksum(versions[version % 2].items())
+        seen.append(engine._decoder.places()["model.layers.0.self_attn.q_proj.weight"].view.data_ptr())
+    assert seen == seen[:2] * 3
+    assert seen[0] != seen[1], "the old weights are in use until the new ones are complete"
+    with pytest.raises(ValueError, match="missing"):
+        engine.hold_weights(9, list(versions[0].items())[1:])
+    assert engine.weights_checksum() == weights_checksum(versions[1].items())

@@ -115,3 +115,10 @@ def test_a_long_temporary_directory_is_no_place_for_sockets(monkeypatch):
     home = private_ray._home("c" * 16)
     assert home.path == "/tmp/rlinf-cccccccc"
     home.remove()
+
+
+def test_large_copies_go_past_the_cache_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert private_ray._settings("mark")["GLIBC_TUNABLES"] == "glibc.cpu.x86_non_temporal_threshold=0x100000"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.perturb=1")
+    assert private_ray._settings("mark")["GLIBC_TUNABLES"] == "glibc.malloc.perturb=1"

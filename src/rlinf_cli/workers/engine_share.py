@@ -214,21 +214,26 @@ class EngineShare:
     def _drive(self, timeout: float) -> None:
         ended: list[Completion] = []
         error: Exception | None = None
-        active, before, began = min(len(self._owners), self.engine.capacity), self.engine.stats(), time.perf_counter()
         try:
-            ended = self.engine.collect(timeout)
+            ended = self._measured(timeout)
         except Exception as raised:  # every call is told, and raises it
             error = raised
         finally:
-            after, seconds = self.engine.stats(), time.perf_counter() - began
             with self._changed:
-                self._usage.add(active, after["steps"] - before["steps"], seconds,
-                                int(after["prefill_tokens"] - before["prefill_tokens"]))
                 self._driven = False
                 self._hand_out(ended)
                 if error is not None:
                     self._fail(error)
                 self._changed.notify_all()
+
+    def _measured(self, timeout: float) -> list[Completion]:
+        active, before, began = min(len(self._owners), self.engine.capacity), self.engine.stats(), time.perf_counter()
+        ended = self.engine.collect(timeout)
+        after, seconds = self.engine.stats(), time.perf_counter() - began
+        with self._changed:
+            self._usage.add(active, after["steps"] - before["steps"], seconds,
+                            int(after["prefill_tokens"] - before["prefill_tokens"]))
+        return ended
 
     def _hand_out(self, ended: Sequence[Completion]) -> None:
         for one in ended:

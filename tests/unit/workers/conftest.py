@@ -175,7 +175,7 @@ class ScriptedEngine:
                                             for left in (self._running, self._waiting))
 
     def stats(self):
-        return {"steps": self.steps}
+        return {"steps": self.steps, "prefill_tokens": 0}
 
     def close(self):
         self.closed = True

@@ -9,7 +9,7 @@ import pytest
 
 from rlinf_cli.contracts.engine import Request, Sampling
 from rlinf_cli.errors import RunError
-from rlinf_cli.workers.engine_share import EngineShare
+from rlinf_cli.workers.engine_share import EngineShare, Usage
 
 PATIENCE_S = 20.0
 
@@ -112,6 +112,36 @@ def test_an_error_of_the_engine_reaches_every_call(share, engine):
     with share.stake() as stake:  # completions of the calls that have failed are nobody's
         share.submit(stake, requests("d", 2))
         assert [one.id for one in finish(share, stake, 1)] == ["d/0000"]
+
+
+def test_an_engine_that_cannot_say_what_it_did_has_failed_like_any_other(share, engine):
+    engine.stats = dict
+    for _ in range(2):  # nobody waits for ever for who drove it
+        with share.stake() as stake:
+            share.submit(stake, requests("a", 3))
+            with pytest.raises(KeyError, match="steps"):
+                share.collect(stake, PATIENCE_S)
+
+
+def test_what_driving_it_took_is_known_by_active_responses_until_it_is_asked(share, engine):
+    with share.stake() as stake:
+        share.submit(stake, requests("a", 4, 4, 4))
+        finish(share, stake, 3)
+        usage = share.usage()
+        assert (usage.slots, usage.mixed, usage.read) == (engine.capacity, {}, 0)
+        assert set(usage.decoding) == {3}
+        assert usage.decoding[3][0] == engine.steps
+        assert usage.decoding[3][1] > 0
+        assert share.usage().decoding == {}
+
+
+def test_steps_in_which_prompts_were_read_are_apart():
+    usage = Usage(4)
+    usage.add(2, 5, 0.5, 0)
+    usage.add(2, 1, 0.4, 30)
+    usage.add(2, 5, 0.7, 0)
+    assert usage.decoding == {2: [10, 1.2]}
+    assert (usage.mixed, usage.read) == ({2: [1, 0.4]}, 30)
 
 
 def test_a_call_that_fails_leaves_nothing_in_the_engine(share, engine):

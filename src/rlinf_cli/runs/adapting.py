@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rlinf_cli.config.schema import RunConfig
@@ -15,7 +14,7 @@ from rlinf_cli.runs.planning import choose, plan_of, problem_for
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling import profile_file
 from rlinf_cli.scheduling.simulate import predict
-from rlinf_cli.state.adaptation import Adaptation, Move, Planned, Search, Searched, Stay, StepDone
+from rlinf_cli.state.adaptation import MEASURED, Adaptation, Planned, Search, Searched, Stay, StepDone
 from rlinf_cli.workflows.base import Role
 
 WINDOW = 12
@@ -40,7 +39,7 @@ class Adapter:
         self.target: Placement | None = None
         """Where to move to, as soon as no step is under way."""
         self._target_s = 0.0
-        say(f"{describe(placement)} (no profile yet: measuring the first steps)")
+        say(f"there is no profile yet: the first {MEASURED + 1} steps are measured as they are trained")
 
     def compare(self, report: StepReport) -> None:
         """Add what the step was predicted to take, and by how much it was off, to its metrics."""
@@ -74,26 +73,24 @@ class Adapter:
             measured.add(report, ranks)
         profile = measured.profile(hardware(self._kind, self._devices))
         profile_file.save(profile, self._path)
+        problem = problem_for(self._config, self._roles, self._devices, profile)
         began = time.perf_counter()
         try:
-            target, plan, found = choose(self._config, self._roles, self._devices, self._kind, profile)
+            target, found = choose(problem, self._roles, self._kind)
         except CapacityError:
             return False
-        problem = problem_for(self._config, self._roles, self._devices, profile)
-        current = predict(problem, replace(plan_of(self.placement, problem), staleness=self._config.rollout.staleness)).step_s
-        assert plan.prediction is not None
-        best = plan.prediction.step_s
-        is_same = dict(target.ranks) == dict(self.placement.ranks)
-        self._predicted = current
-        [answer] = self._adaptation.handle(Searched(current, None if is_same else best, self._move_s, left))
         took = f"{found.considered} plans in {(time.perf_counter() - began) * 1e3:.0f} ms"
+        assert found.best.prediction is not None
+        best = found.best.prediction.step_s
+        current = self._predicted = predict(problem, plan_of(self.placement, problem)).step_s
+        is_same = dict(target.ranks) == dict(self.placement.ranks)
+        [answer] = self._adaptation.handle(Searched(current, None if is_same else best, self._move_s, left))
         cause = f"{why}: " if why else ""
-        if isinstance(answer, Move):
-            self.target, self._target_s = target, best
-            self._say(f"{cause}changes after step {number}: {describe(target)} — predicted {best:.3g} s a step instead of "
-                      f"{current:.3g} ({took})")
-            return True
-        assert isinstance(answer, Stay)
-        self._say(f"{cause}stays {describe(self.placement)}: {_STAYS[answer.why]} (predicted {current:.3g} s a step, best "
-                  f"{best:.3g}; {took})")
-        return False
+        if isinstance(answer, Stay):
+            self._say(f"{cause}stays {describe(self.placement)}: {_STAYS[answer.why]} (predicted {current:.3g} s a step, best "
+                      f"{best:.3g}; {took})")
+            return False
+        self.target, self._target_s = target, best
+        self._say(f"{cause}changes after step {number}: {describe(target)} — predicted {best:.3g} s a step instead of "
+                  f"{current:.3g} ({took})")
+        return True

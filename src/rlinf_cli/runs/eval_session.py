@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from rlinf_cli.flow.placement import Placement, RoleSpec, temporal
 from rlinf_cli.plugins.registry import Plugins
 from rlinf_cli.rl.success import CONFIDENCE, mean_at, mean_interval, pass_at, pass_interval
 from rlinf_cli.runs.evaluation import Evaluation, TaskResult
-from rlinf_cli.runs.files import explained
+from rlinf_cli.runs.files import explained, logs_of
 from rlinf_cli.runs.flow import LaunchedFlow
 from rlinf_cli.runs.launch import terminate_as_interrupt
 from rlinf_cli.runs.preflight import EVALUATED, admit_evaluation, open_evaluation
@@ -99,7 +98,7 @@ def evaluate(session: EvalSession, progress: Progress, out: Path | None = None) 
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminate_as_interrupt())
-        logs = stack.enter_context(_logs())
+        logs = stack.enter_context(logs_of("eval"))
         writer = None if out is None else stack.enter_context(_writer(out))
         config = session.policy.told(session.config, session.plugins)
         evaluation = admit_evaluation(replace(session.evaluation, config=config), session.plugins,
@@ -149,20 +148,6 @@ def _inherited(file: Path, other_reward: bool) -> Iterator[Path]:
         copy = Path(directory, file.name)
         copy.write_text(yaml.safe_dump(document), encoding="utf-8")
         yield copy
-
-
-@contextlib.contextmanager
-def _logs() -> Iterator[Path]:
-    """A directory for the workers' logs, which stays when something fails: the error names a log in it."""
-    directory = Path(tempfile.mkdtemp(prefix="rlinf-eval-"))
-    try:
-        yield directory
-    except RlinfError:
-        raise
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _writer(out: Path) -> SamplesWriter:

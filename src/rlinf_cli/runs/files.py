@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,3 +94,18 @@ def storage_trouble(error: Exception, directory: Path) -> str | None:
         if shutil.disk_usage(directory).free < 1 << 20:
             return reason(OSError(errno.ENOSPC, ""))
     return None
+
+
+@contextlib.contextmanager
+def logs_of(command: str) -> Iterator[Path]:
+    """A directory for the logs of workers of a command that has no run; it stays when something fails: the error names a log
+    in it."""
+    directory = Path(tempfile.mkdtemp(prefix=f"rlinf-{command}-"))
+    try:
+        yield directory
+    except RlinfError:
+        raise
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)

@@ -6,6 +6,7 @@ reported, in their order.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from rlinf_cli.runs.breakdown import Placed, StepTime, step_time
 from rlinf_cli.runs.evaluation import Evaluation
 from rlinf_cli.runs.step import RunStep, StepReport
 from rlinf_cli.state.staleness import Ended, Hold, Lifted, StalenessGate, Started
+from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workers.result import TrainResult
 from rlinf_cli.workers.surplus import Surplus
 
@@ -282,7 +284,7 @@ class RunFlow(LaunchedFlow):
             report.count += result.count
             report.left_out.extend(result.left_out)
             report.lengths.extend(result.lengths)
-            report.usage += [result.usage] if result.usage else []
+        report.usage, report.moves = usage_of(handles), moves_of(handles)
         report.metrics.update(self._accounts(step, results))
         report.time = self._time(step, handles)
         seconds = report.time.seconds
@@ -319,6 +321,26 @@ class RunFlow(LaunchedFlow):
             return []
         running = under_way(self._groups.values())
         return [*running, *(call for step in steps for handle in step.handles for call in handle.answered())]
+
+
+def usage_of(handles: Sequence[Handle]) -> dict[str, list[Usage]]:
+    """What calls that have ended have told of their engines, by role."""
+    found: dict[str, list[Usage]] = {}
+    for handle in handles:
+        told = [result.usage for result in handle.wait() if isinstance(result, TrainResult) and result.usage is not None]
+        if told:
+            found.setdefault(handle.role, []).extend(told)
+    return found
+
+
+def moves_of(handles: Sequence[Handle]) -> dict[tuple[str, str], float]:
+    """(role, kind) -> seconds of its slowest rank, of calls that have ended."""
+    found: dict[tuple[str, str], float] = {}
+    for handle in handles:
+        for switch in itertools.chain.from_iterable(handle.switches()):
+            key = handle.role, switch.kind
+            found[key] = max(found.get(key, 0.0), switch.seconds)
+    return found
 
 
 def memory_metrics(handles: Sequence[Handle]) -> dict[str, float]:

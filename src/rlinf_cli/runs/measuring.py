@@ -7,18 +7,20 @@ import importlib.metadata
 import os
 import platform
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from rlinf_cli.config.schema import RunConfig
-from rlinf_cli.flow.timeline import Kind
+from rlinf_cli.flow.timeline import Call
 from rlinf_cli.flow.worker import methods
+from rlinf_cli.runs.breakdown import StepTime
 from rlinf_cli.runs.roles import load_worker
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, Profile, RoleProfile
+from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workflows.base import Role
 
 FEWEST_STEPS = 8
@@ -38,8 +40,8 @@ class _RoleSteps:
     slots: int = 0
     prefill: list[float] = field(default_factory=list)
     """Seconds a response, of each step."""
-    onload: list[float] = field(default_factory=list)
-    offload: list[float] = field(default_factory=list)
+    moves: dict[str, list[float]] = field(default_factory=dict)
+    """`onload` or `offload` -> seconds, of each step in which there was one."""
 
 
 class StepMeasurements:
@@ -56,20 +58,16 @@ class StepMeasurements:
         """A step that has ended, on so many ranks of each role."""
         assert report.time is not None
         self._lengths += report.lengths
-        self._idle.append(report.metrics["timing/idle_s"] + report.metrics["timing/wait_lock_s"])
-        self._sync.append(max(self._seconds(report, "sync").values(), default=0.0))
-        compute = self._seconds(report, None)
+        self._idle.append(between_s(report))
+        waits = (call.timing.kinds.get("sync", 0.0) for call in _calls(report.time))
+        self._sync.append(max(waits, default=0.0))
         for name, measured in self._measured.items():
-            if report.usage and self._generates(name):
-                self._add_usage(measured, report, ranks[name])
-            elif name in compute:
-                chunk = report.metrics.get("actor/chunk", 0.0) if self._roles[name].stateful else 0.0
-                chunks = max(1, round(report.count / chunk / self._config.rollout.group_size)) if chunk else 1
-                measured.points.append(BatchPoint(ranks[name], -(-report.count // ranks[name]),
-                                                  -(-sum(report.lengths) // ranks[name]), chunks, compute[name]))
-        for kind, times in (("onload", "onload"), ("offload", "offload")):
-            for name, seconds in self._seconds(report, kind).items():  # type: ignore[arg-type]
-                getattr(self._measured[name], times).append(seconds)
+            if name in report.usage:
+                _add_usage(measured, report.usage[name], ranks[name], report.count)
+            elif seconds := computed(name, report.time):
+                measured.points.append(batch_point(report, ranks[name], max(seconds.values()), self._chunks(name, report)))
+        for (name, kind), took in report.moves.items():
+            self._measured[name].moves.setdefault(kind, []).append(took)
 
     def profile(self, hardware: str, device_memory: float = float("inf")) -> Profile:
         """What has been measured."""
@@ -79,46 +77,67 @@ class StepMeasurements:
             hardware, device_memory, versions(), settings(self._config), "measured",
             datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
-    def _generates(self, name: str) -> bool:
-        return "rollout" in self._roles and name == "rollout"
-
-    def _add_usage(self, measured: _RoleSteps, report: StepReport, replicas: int) -> None:
-        per_step = {}
-        for usage in report.usage:
-            measured.slots = usage.slots
-            for active, (steps, seconds) in usage.decoding.items():
-                entry = measured.decoding.setdefault((replicas, active), [0.0, 0.0])
-                entry[0] += steps
-                entry[1] += seconds
-        per_step = {active: seconds / steps for (_, active), (steps, seconds) in measured.decoding.items() if steps}
-        read = sum(seconds - steps * per_step.get(active, 0.0) for usage in report.usage
-                   for active, (steps, seconds) in usage.mixed.items())
-        if report.count:
-            measured.prefill.append(max(0.0, read) / report.count)
+    def _chunks(self, name: str, report: StepReport) -> int:
+        """In how many pieces the role took the step."""
+        chunk = report.metrics.get("actor/chunk", 0.0) if self._roles[name].stateful else 0.0
+        return max(1, round(report.count / chunk / self._config.rollout.group_size)) if chunk else 1
 
     def _role(self, name: str, found: _RoleSteps) -> RoleProfile:
-        decoding = tuple(DecodePoint(replicas, active, seconds / steps)
-                         for (replicas, active), (steps, seconds) in sorted(found.decoding.items())
-                         if steps >= FEWEST_STEPS and active)
         spec = methods(load_worker(self._roles[name].worker))
+        onload, offload = (median(found.moves.get(kind, [0.0])) for kind in ("onload", "offload"))
         return RoleProfile(
-            name, tuple(found.points), decoding, found.slots, median(found.prefill or [0.0]),
-            onload_s=fmean(found.onload or [0.0]), offload_s=fmean(found.offload or [0.0]),
-            needs_device=any(method.on_device for method in spec.values()))
+            name, tuple(found.points), tuple(decode_points(found.decoding)), found.slots, median(found.prefill or [0.0]),
+            onload_s=onload, offload_s=offload, needs_device=any(method.on_device for method in spec.values()))
 
-    def _seconds(self, report: StepReport, kind: Kind | None) -> dict[str, float]:
-        """Of each role, the slowest rank's: computing, or waiting of a kind."""
-        assert report.time is not None
-        ranks: dict[tuple[str, int], float] = defaultdict(float)
-        for placed in report.time.calls:
-            call = placed.call
-            if call.role in self._measured and not call.beside:
-                timing = call.timing
-                ranks[call.role, call.rank] += timing.compute if kind is None else timing.kinds.get(kind, 0.0)
-        found: dict[str, float] = {}
-        for (role, _), seconds in ranks.items():
-            found[role] = max(found.get(role, 0.0), seconds)
-        return found
+
+def computed(role: str, spent: StepTime) -> dict[int, float]:
+    """Rank -> seconds that a role's calls computed in a step."""
+    seconds: dict[int, float] = defaultdict(float)
+    for call in _calls(spent):
+        if call.role == role:
+            seconds[call.rank] += call.timing.compute
+    return seconds
+
+
+def batch_point(report: StepReport, ranks: int, seconds: float, chunks: int = 1) -> BatchPoint:
+    """A step's samples, shared by so many ranks."""
+    return BatchPoint(ranks, -(-report.count // ranks), -(-sum(report.lengths) // ranks), chunks, seconds)
+
+
+def between_s(report: StepReport) -> float:
+    """Seconds of a step in which nobody computes, moves or waits for data."""
+    return report.metrics["timing/idle_s"] + report.metrics["timing/wait_lock_s"]
+
+
+def decode_points(entries: Mapping[tuple[int, int], Sequence[float]]) -> Iterator[DecodePoint]:
+    """From (replicas, active responses) -> (decode steps, seconds), those that were measured with enough steps."""
+    for (replicas, active), (steps, seconds) in sorted(entries.items()):
+        if active and steps >= FEWEST_STEPS:
+            yield DecodePoint(replicas, active, seconds / steps)
+
+
+def add_decoding(entries: dict[tuple[int, int], list[float]], usages: Iterable[Usage], replicas: int) -> None:
+    """Add what engines that work at once have told."""
+    for usage in usages:
+        for active, (steps, seconds) in usage.decoding.items():
+            entry = entries.setdefault((replicas, active), [0.0, 0.0])
+            entry[0] += steps
+            entry[1] += seconds
+
+
+def _add_usage(measured: _RoleSteps, usages: Sequence[Usage], replicas: int, count: int) -> None:
+    measured.slots = usages[0].slots
+    add_decoding(measured.decoding, usages, replicas)
+    per_step = {active: seconds / steps for (_, active), (steps, seconds) in measured.decoding.items() if steps}
+    read = sum(seconds - steps * per_step.get(active, 0.0) for usage in usages
+               for active, (steps, seconds) in usage.mixed.items())
+    if count:
+        measured.prefill.append(max(0.0, read) / count)
+
+
+def _calls(spent: StepTime) -> Iterator[Call]:
+    """The ordinary ones."""
+    return (placed.call for placed in spent.calls if not placed.call.beside)
 
 
 def versions() -> dict[str, str]:

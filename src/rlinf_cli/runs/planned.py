@@ -14,7 +14,7 @@ from rlinf_cli.flow.devices import parse_devices
 from rlinf_cli.flow.placement import Placement
 from rlinf_cli.plugins.registry import Plugins
 from rlinf_cli.runs.files import explained
-from rlinf_cli.runs.planning import file_of, placement_of, plan_of, problem_for
+from rlinf_cli.runs.planning import choose, file_of, plan_of, problem_for
 from rlinf_cli.runs.preflight import AUTO, SCORING, place
 from rlinf_cli.scheduling import plan_file, profile_file
 from rlinf_cli.scheduling.analytic import analytic_profile, assumed_lengths
@@ -24,7 +24,6 @@ from rlinf_cli.scheduling.plan import Found, Plan, Rejected
 from rlinf_cli.scheduling.problem import Problem
 from rlinf_cli.scheduling.profile import Profile
 from rlinf_cli.scheduling.roofline import Use, Work
-from rlinf_cli.scheduling.search import search
 from rlinf_cli.scheduling.shapes import SHAPES
 from rlinf_cli.scheduling.simulate import predict
 from rlinf_cli.workflows.base import Role
@@ -80,8 +79,8 @@ def plan_run(config: RunConfig, plugins: Plugins, source: str | None, devices: i
     count = devices or devices_of(config)
     profile, name = read_profile(config, roles, source, count, shape or config.model.name)
     problem = problem_for(config, roles, count, profile)
-    found = search(problem, top)
-    return Planned(problem, found, placement_of(found.best, problem, roles), name, _given(config, roles, problem))
+    placement, found = choose(problem, roles, top=top)
+    return Planned(problem, found, placement, name, _given(config, roles, problem))
 
 
 def devices_of(config: RunConfig) -> int:

@@ -28,14 +28,11 @@ TOP = 8
 """Plans that are simulated, unless somebody asks for more."""
 
 
-def choose(config: RunConfig, roles: Sequence[Role], devices: int, kind: str, profile: Profile) -> tuple[Placement, Plan, Found]:
-    """The fastest execution of a workflow's roles on so many devices, as the profile has it.
-
-    Raises CapacityError naming what stands in the way where there is none, UsageError where the profile lacks a role.
-    """
-    problem = problem_for(config, roles, devices, profile)
-    found = search(problem, TOP)
-    return placement_of(found.best, problem, roles, kind), found.best, found
+def choose(problem: Problem, roles: Sequence[Role], kind: str = "", top: int = TOP) -> tuple[Placement, Found]:
+    """The fastest execution of a workflow's roles, `found.best`, and where it runs them. Raises CapacityError naming what
+    stands in the way where there is none."""
+    found = search(problem, top)
+    return placement_of(found.best, problem, roles, kind), found
 
 
 # ---- what is searched for ----

@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from rlinf_cli.errors import RlinfError, UsageError, did_you_mean
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.placement import Placement
 from rlinf_cli.plugins.registry import Plugins
+from rlinf_cli.runs.files import logs_of
 from rlinf_cli.runs.flow import Interlude, RunFlow, prompt_of
 from rlinf_cli.runs.launch import terminate_as_interrupt
 from rlinf_cli.runs.preflight import Prepared, admit, place, prepare
@@ -31,6 +30,7 @@ from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling import profile_file
 from rlinf_cli.scheduling.graph import Graph
 from rlinf_cli.scheduling.profile import Profile
+from rlinf_cli.workers.generation import doubling
 
 BUDGET_S = 60.0
 """Seconds of measuring, by default; processes are started and ended besides."""
@@ -108,7 +108,7 @@ def measure(session: Session, plugins: Plugins, progress: Progress) -> Profiled:
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminate_as_interrupt())
-        logs = stack.enter_context(_logs())
+        logs = stack.enter_context(logs_of("profile"))
         prepared = admit(session.prepared, plugins, lambda text: progress.message("data", text))
         progress.phase("starting Ray")
         cluster_config = prepared.config.cluster
@@ -118,11 +118,6 @@ def measure(session: Session, plugins: Plugins, progress: Progress) -> Profiled:
         measuring = _Measuring(replace(session, prepared=prepared), cluster, progress)
         measuring.run()
         return measuring.result(time.monotonic() - began)
-
-
-def counts(devices: int) -> list[int]:
-    """1, 2, 4, ... and all of them."""
-    return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
 
 
 class Batches(PromptStream):
@@ -151,7 +146,7 @@ class _Measuring:
 
     def run(self) -> None:
         """One number of devices after the other; each has its part of the time that is left."""
-        prepared, numbers = self.session.prepared, counts(len(self.cluster.devices))
+        prepared, numbers = self.session.prepared, doubling(len(self.cluster.devices))
         roles: Roles | None = None
         spent = 0.0
         for place_, number in enumerate(numbers):
@@ -228,17 +223,3 @@ def stored_as(profile: Profile) -> Path:
     """Where a profile is kept that nobody puts elsewhere: one file for what its numbers depend on."""
     known = json.dumps([profile.workflow, profile.hardware, dict(profile.versions), dict(profile.settings)], sort_keys=True)
     return profile_file.directory() / f"{profile.workflow}-{hashlib.sha256(known.encode()).hexdigest()[:12]}.json"
-
-
-@contextlib.contextmanager
-def _logs() -> Iterator[Path]:
-    """A directory for the workers' logs, which stays when something fails: the error names a log in it."""
-    directory = Path(tempfile.mkdtemp(prefix="rlinf-profile-"))
-    try:
-        yield directory
-    except RlinfError:
-        raise
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    shutil.rmtree(directory, ignore_errors=True)

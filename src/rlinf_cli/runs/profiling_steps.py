@@ -16,13 +16,20 @@ from rlinf_cli.flow.handle import Handle
 from rlinf_cli.rl.trajectory import Sample
 from rlinf_cli.runs.breakdown import StepTime
 from rlinf_cli.runs.doctor import memory
-from rlinf_cli.runs.measuring import FEWEST_STEPS, StepMeasurements, hardware
+from rlinf_cli.runs.measuring import (
+    StepMeasurements,
+    add_decoding,
+    batch_point,
+    between_s,
+    computed,
+    decode_points,
+    hardware,
+)
 from rlinf_cli.runs.step import RunStep, StepReport
 from rlinf_cli.scheduling.fit import decoding
 from rlinf_cli.scheduling.graph import Called, Graph, Node, graph_of, verify
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 from rlinf_cli.workers.engine_share import Usage
-from rlinf_cli.workers.result import TrainResult
 from rlinf_cli.workflows.base import Role
 
 
@@ -41,15 +48,11 @@ class Observed:
 
     def __init__(self, config: RunConfig, roles: Sequence[Role]) -> None:
         self._steps = StepMeasurements(config, roles)
-        self._moves: dict[tuple[str, str], list[float]] = defaultdict(list)
-        """(role, `onload` or `offload`) -> seconds."""
         self._memory: dict[tuple[str, int], tuple[float, float]] = {}
         """(role, ranks) -> most bytes of a process, most of them that were freed for others."""
         self._transfers: list[float] = []
         self._circles: dict[str, list[BatchPoint]] = defaultdict(list)
         self._decoding: dict[str, list[DecodePoint]] = defaultdict(list)
-        self._engines: dict[str, None] = {}
-        """Roles that have told of an engine."""
         self._between: dict[int, list[float]] = defaultdict(list)
         """Ranks -> seconds of each step in which nobody computes: with more of them, the first to end waits for the others."""
         self._generated: dict[str, list[_Generated]] = defaultdict(list)
@@ -70,9 +73,9 @@ class Observed:
     def add(self, report: StepReport, ranks: Mapping[str, int]) -> None:
         """A step that is to be counted, on so many ranks of each role."""
         self._steps.add(report, ranks)
-        self._between[max(ranks.values())].append(report.metrics["timing/idle_s"] + report.metrics["timing/wait_lock_s"])
-        if report.usage:
-            self._add_generation(report, ranks)
+        self._between[max(ranks.values())].append(between_s(report))
+        for role, usages in report.usage.items():
+            self._add_generation(role, usages, report, ranks[role])
         if report.samples:
             self._transfers.append(transfer_s(report.samples))
         for node in self.graph.nodes:
@@ -81,7 +84,9 @@ class Observed:
 
     def add_decoding(self, role: str, usages: Sequence[Usage]) -> None:
         """Of all replicas at once."""
-        self._decoding[role] += decode_points(usages)
+        entries: dict[tuple[int, int], list[float]] = {}
+        add_decoding(entries, usages, len(usages))
+        self._decoding[role] += decode_points(entries)
 
     def profile(self, kind: str, devices: int) -> Profile:
         """All of it. `kind`, `devices`: of the devices that there are."""
@@ -93,46 +98,29 @@ class Observed:
         return replace(found, roles=roles | whole, transfers=dict.fromkeys(self.graph.edges, each), step_s=between)
 
     def _look(self, handle: Handle, ranks: int) -> None:
-        if any(isinstance(result, TrainResult) and result.usage for result in handle.wait()):
-            self._engines[handle.role] = None
         loaded, freed = self._memory.get((handle.role, ranks), (0.0, 0.0))
-        moves = [switch for switches in handle.switches() for switch in switches]
+        moves = itertools.chain.from_iterable(handle.switches())
         freed = max([freed, *(float(move.size) for move in moves if move.kind == "offload")])
         used = handle.device_memory() if handle.group.seats[0].kind == "cuda" else handle.peak_memory()
         self._memory[handle.role, ranks] = max([loaded, *map(float, used)]), freed
-        for kind in ("onload", "offload"):
-            slowest = [move.seconds for move in moves if move.kind == kind]
-            if slowest:
-                self._moves[handle.role, kind].append(max(slowest))
 
     def _role(self, role: RoleProfile) -> RoleProfile:
         name = role.role
         points = sorted((ranks, *found) for (own, ranks), found in self._memory.items() if own == name)
-        onload, offload = (median(self._moves.get((name, kind), [0.0])) for kind in ("onload", "offload"))
         steps_s = sorted([*role.decoding, *self._decoding[name]], key=lambda point: (point.replicas, point.active))
-        found = replace(role, onload_s=onload, offload_s=offload, decoding=tuple(steps_s),
+        found = replace(role, decoding=tuple(steps_s),
                         memory=tuple(MemoryPoint(ranks, loaded, max(0.0, loaded - freed)) for ranks, loaded, freed in points))
         steps = self._generated[name]
         if not steps_s or not steps:
             return found
         return replace(found, batches=tuple(step.point for step in steps), prefill_s=median(_besides(found, steps)))
 
-    def _add_generation(self, report: StepReport, ranks: Mapping[str, int]) -> None:
+    def _add_generation(self, role: str, usages: Sequence[Usage], report: StepReport, ranks: int) -> None:
         assert report.time is not None
-        for role in self._engines:
-            seconds = _compute(role, report.time)
-            if seconds:
-                point = BatchPoint(ranks[role], -(-report.count // ranks[role]), -(-sum(report.lengths) // ranks[role]), 1,
-                                   max(seconds.values()))
-                self._generated[role].append(_Generated(point, sum(seconds.values()), report.count, tuple(report.usage)))
-
-
-def decode_points(usages: Sequence[Usage]) -> Iterator[DecodePoint]:
-    """Seconds of a decode step for each number of active responses, of replicas that work at once."""
-    for active in sorted({active for usage in usages for active in usage.decoding}):
-        steps, seconds = map(sum, zip(*(usage.decoding[active] for usage in usages if active in usage.decoding)))
-        if active and steps >= FEWEST_STEPS:
-            yield DecodePoint(len(usages), active, seconds / steps)
+        seconds = computed(role, report.time)
+        if seconds:
+            point = batch_point(report, ranks, max(seconds.values()))
+            self._generated[role].append(_Generated(point, sum(seconds.values()), report.count, tuple(usages)))
 
 
 def transfer_s(samples: Sequence[Sample]) -> float:
@@ -145,15 +133,6 @@ def transfer_s(samples: Sequence[Sample]) -> float:
     seconds = time.perf_counter() - began
     channel.drop()
     return seconds / len(samples)
-
-
-def _compute(role: str, spent: StepTime) -> dict[int, float]:
-    """Rank -> seconds that its calls computed."""
-    seconds: dict[int, float] = defaultdict(float)
-    for placed in spent.calls:
-        if placed.call.role == role and not placed.call.beside:
-            seconds[placed.call.rank] += placed.call.timing.compute
-    return seconds
 
 
 def _besides(role: RoleProfile, steps: Sequence[_Generated]) -> Iterator[float]:
@@ -172,4 +151,4 @@ def _as_a_whole(node: Node, report: StepReport, spent: StepTime, ranks: int) -> 
     """From the first call of a circle's roles to the end of the last."""
     calls = [placed.call.timing for placed in spent.calls if placed.call.role in node.roles and not placed.call.beside]
     seconds = max(one.began + one.total for one in calls) - min(one.began for one in calls)
-    return BatchPoint(ranks, -(-report.count // ranks), -(-sum(report.lengths) // ranks), 1, seconds)
+    return batch_point(report, ranks, seconds)

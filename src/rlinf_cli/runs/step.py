@@ -33,8 +33,10 @@ class StepReport:
     """Batches of prompts taken from the data since the start of the run, by this step and those before it."""
     lengths: list[int] = field(default_factory=list)
     """Tokens of the responses of all samples, group by group."""
-    usage: list[Usage] = field(default_factory=list)
-    """Of the engines."""
+    usage: dict[str, list[Usage]] = field(default_factory=dict)
+    """Of the engines, by role."""
+    moves: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(role, `onload` or `offload`) -> seconds that its state took to its devices, or off them."""
     left_out: list[str] = field(default_factory=list)
     """Why samples could not be trained on, a sentence for each reason that is new."""
     time: StepTime | None = None

@@ -83,15 +83,6 @@ class Adaptation:
         self._errors: deque[float] = deque(maxlen=WINDOW)
         self._skip = 0
 
-    @property
-    def measuring(self) -> bool:
-        return self._measuring > 0
-
-    @property
-    def error(self) -> float | None:
-        """By how much the last step took longer than predicted, as a share of the prediction."""
-        return self._errors[-1] if self._errors else None
-
     def handle(self, event: Event) -> list[Instruction]:
         match event:
             case StepDone():

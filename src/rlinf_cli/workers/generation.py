@@ -82,11 +82,10 @@ class Generator:
         again until so many seconds are over. Responses have one length, which only the prompts and the engine bound."""
         ids = [self.encoder.encode(prompt)[1] for prompt in prompts]
         capacity, deadline = self.engine.capacity, time.monotonic() + seconds
-        numbers = [*(2**power for power in range(capacity.bit_length()) if 2**power < capacity), capacity]
         rounds = itertools.count()
         self.share.usage()
         while (again := next(rounds)) == 0 or time.monotonic() < deadline:
-            for number in numbers:
+            for number in doubling(capacity):
                 self._decode([Request(f"measured-{again}-{number}/{place}", own, self._measured(len(own)))
                               for place, own in zip(range(number), itertools.cycle(ids))])
         return self.share.usage()
@@ -248,6 +247,11 @@ class _Group:
 
     def complete(self) -> bool:
         return len(self.samples) == self.task.responses
+
+
+def doubling(most: int) -> list[int]:
+    """1, 2, 4, ... and the most."""
+    return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
 def engine_settings(config: RunConfig) -> Any:

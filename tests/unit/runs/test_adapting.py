@@ -45,7 +45,7 @@ def report(number, lengths, seconds=None):
     calls = [Placed(Call("actor", rank, "train", CallTiming(0.0, training)), (rank,)) for rank in (0, 1)]
     seconds = seconds or training + STEP_S * lengths.max()
     made = StepReport(number, count=len(lengths), lengths=lengths.tolist(), time=StepTime(0.0, seconds, calls, {}),
-                      usage=[Usage(8, {active: [100.0, 100 * STEP_S] for active in (1, 4, 8)}) for _ in (0, 1)])
+                      usage={"rollout": [Usage(8, {active: [100.0, 100 * STEP_S] for active in (1, 4, 8)}) for _ in (0, 1)]})
     made.metrics.update({"timing/idle_s": 0.0, "timing/wait_lock_s": 0.0})
     return made
 

@@ -22,8 +22,9 @@ def call(role, rank, total, spans=(), method="train", beside=False):
     return Placed(Call(role, rank, method, CallTiming(0.0, total, tuple(spans)), beside), (rank,))
 
 
-def report(calls, lengths=(3, 4, 5, 6), usage=(), metrics=()):
-    made = StepReport(1, count=len(lengths), lengths=list(lengths), usage=list(usage), time=StepTime(0.0, 5.0, calls, {}))
+def report(calls, lengths=(3, 4, 5, 6), usage=(), metrics=(), moves=()):
+    made = StepReport(1, count=len(lengths), lengths=list(lengths), time=StepTime(0.0, 5.0, calls, {}),
+                      usage={"rollout": list(usage)} if usage else {}, moves=dict(moves))
     made.metrics.update({"timing/idle_s": 0.25, "timing/wait_lock_s": 0.25, **dict(metrics)})
     return made
 
@@ -57,11 +58,16 @@ def test_chunks_are_those_that_were_trained_at_once():
     assert found.roles["actor"].batches[0].chunks == 2
 
 
-def test_waits_of_their_kinds():
-    spans = [(0.0, 0.1, "onload"), (0.1, 0.3, "offload"), (1.0, 1.4, "sync")]
-    found = measured(report([call("actor", 0, 2.0, spans)]))
-    assert found.sync_s == pytest.approx(0.4)
-    assert (found.roles["actor"].onload_s, found.roles["actor"].offload_s) == pytest.approx((0.1, 0.2))
+def test_new_weights_take_as_long_as_their_sender_is_busy_with_them():
+    assert measured(report([call("actor", 0, 2.0, [(1.0, 1.4, "sync")])])).sync_s == pytest.approx(0.4)
+
+
+def test_moves_are_those_of_the_role_itself_not_of_the_one_that_waits_for_it():
+    waits = [call("rollout", 0, 1.0, [(0.0, 0.3, "offload")])]
+    steps = [report(waits, moves={("actor", "offload"): seconds, ("actor", "onload"): 0.1}) for seconds in (0.2, 0.3, 0.9)]
+    roles = measured(*steps).roles
+    assert (roles["actor"].onload_s, roles["actor"].offload_s) == (0.1, 0.3)
+    assert (roles["rollout"].onload_s, roles["rollout"].offload_s) == (0.0, 0.0)
 
 
 def test_decode_steps_by_active_responses_of_all_engines():

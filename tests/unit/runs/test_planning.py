@@ -116,7 +116,8 @@ def test_a_profile_of_other_roles_is_refused():
 
 def chosen(*arguments, devices=4, kind="cpu", **measured):
     config = config_of(*arguments)
-    return choose(config, roles_of(config), devices, kind, profile(**measured))
+    placement, found = choose(problem_for(config, roles_of(config), devices, profile(**measured)), roles_of(config), kind)
+    return placement, found.best, found
 
 
 def test_equal_lengths_and_free_switches_are_temporal():
@@ -227,9 +228,9 @@ def test_a_role_without_devices_and_producers_sits_where_its_consumer_does():
 def test_a_plan_file_is_a_placement(tmp_path):
     config = config_of()
     roles, path = roles_of(config), tmp_path / "plan.yaml"
-    placement, plan, _ = choose(config, roles, 4, "cpu", profile(unit=2, switch_s=30.0))
-    found = problem_for(config, roles, 4, profile(unit=2))
-    plan_file.save(file_of(plan, placement, "mine.json", found), path)
+    problem = problem_for(config, roles, 4, profile(unit=2, switch_s=30.0))
+    placement, found = choose(problem, roles, "cpu")
+    plan_file.save(file_of(found.best, placement, "mine.json", problem), path)
     assert placement_from(path, config, roles, 4, "cpu", profile(unit=2)) == placement
     without_profile = placement_from(path, config, roles, 4, "cpu")
     assert without_profile.ranks == placement.ranks

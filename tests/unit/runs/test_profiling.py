@@ -8,9 +8,10 @@ import pytest
 from rlinf_cli.config.load import resolve
 from rlinf_cli.errors import UsageError
 from rlinf_cli.plugins.loader import load_plugins
-from rlinf_cli.runs.profiling import Batches, Wanted, counts, keep, open_profile, stored_as
+from rlinf_cli.runs.profiling import Batches, Wanted, keep, open_profile, stored_as
 from rlinf_cli.scheduling.profile import Profile
 from rlinf_cli.scheduling.profile_file import load
+from rlinf_cli.workers.generation import doubling
 
 INSTALLED = load_plugins(None)
 PROFILE = Profile("reasoning", {}, hardware="2 cpu", versions={"torch": "2"}, settings={"rollout.max_new_tokens": "64"})
@@ -27,7 +28,7 @@ def config(*settings):
 
 @pytest.mark.parametrize(("devices", "expected"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
 def test_numbers_of_devices(devices, expected):
-    assert counts(devices) == expected
+    assert doubling(devices) == expected
 
 
 @pytest.mark.parametrize(("settings", "asked", "batches"), [

@@ -9,12 +9,11 @@ from rlinf_cli.flow.timeline import Call, CallTiming, Switch
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.runs import profiling_steps
 from rlinf_cli.runs.breakdown import Placed, StepTime
-from rlinf_cli.runs.profiling_steps import Observed, decode_points
+from rlinf_cli.runs.profiling_steps import Observed
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling.graph import Called, Flowed
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint
 from rlinf_cli.workers.engine_share import Usage
-from rlinf_cli.workers.result import TrainResult
 from rlinf_cli.workflows.base import Role
 
 CONFIG = resolve([], ["rollout.prompts=2", "rollout.group_size=2"], {}, load_plugins(None))
@@ -31,10 +30,10 @@ def usage(decoding, mixed=()):
     return Usage(8, {active: list(entry) for active, entry in decoding.items()}, dict(mixed))
 
 
-def handle(role, memory=(), switches=(), results=(), device=None):
+def handle(role, memory=(), switches=(), device=None):
     group = SimpleNamespace(seats=[SimpleNamespace(kind="cpu" if device is None else "cuda")])
     return SimpleNamespace(role=role, group=group, peak_memory=lambda: list(memory), switches=lambda: [tuple(switches)],
-                           wait=lambda: list(results), device_memory=lambda: list(device or ()))
+                           device_memory=lambda: list(device or ()))
 
 
 def step(calls=(), handles=(), flowed=()):
@@ -42,8 +41,8 @@ def step(calls=(), handles=(), flowed=()):
 
 
 def report(calls=(), usages=(), samples=(), idle=0.25):
-    made = StepReport(1, count=4, lengths=[3, 4, 5, 6], usage=list(usages), time=StepTime(0.0, 9.0, calls, {}),
-                      samples=list(samples))
+    made = StepReport(1, count=4, lengths=[3, 4, 5, 6], time=StepTime(0.0, 9.0, calls, {}), samples=list(samples),
+                      usage={"rollout": list(usages)} if usages else {})
     made.metrics.update({"timing/idle_s": idle, "timing/wait_lock_s": 0.25})
     return made
 
@@ -100,16 +99,6 @@ def test_memory_of_a_gpu_is_the_gpu_s_own(observed):
     assert (roles["actor"].memory[0].loaded, roles["environment"].memory[0].loaded) == (41e9, 0.0)
 
 
-def test_moves_are_those_of_the_role_itself(observed):
-    """Not of the one that waits for it, and the slowest rank's."""
-    for seconds in (0.1, 0.2, 0.9):
-        moves = [Switch("offload", 10, seconds), Switch("offload", 10, seconds / 2), Switch("onload", 10, 2 * seconds)]
-        observed.look(RANKS, step(CHAIN, [handle("actor", (1,), moves)]))
-    roles = observed.profile("cpu", 2).roles
-    assert (roles["actor"].offload_s, roles["actor"].onload_s) == (0.2, 0.4)
-    assert (roles["rollout"].offload_s, roles["rollout"].onload_s) == (0.0, 0.0)
-
-
 def test_between_two_steps_is_what_passes_where_nobody_waits_for_other_ranks(observed):
     alone = dict.fromkeys(RANKS, 1)
     for idle, ranks in ((0.1, alone), (0.3, alone), (0.2, alone), (5.0, RANKS), (6.0, RANKS)):
@@ -126,16 +115,15 @@ def test_a_circle_is_measured_as_a_whole(observed):
     assert set(roles) == {"environment", "rollout", "actor", "environment+rollout"}
 
 
-def test_decode_steps_of_all_replicas_are_one_point_of_each_number():
-    usages = [usage({1: (10, 1.0), 4: (30, 6.0)}), usage({1: (30, 5.0), 8: (3, 9.0)})]
-    assert list(decode_points(usages)) == [DecodePoint(2, 1, 6.0 / 40), DecodePoint(2, 4, 0.2)]
+def test_decode_steps_of_all_replicas_are_one_point_of_each_number(observed):
+    observed.add_decoding("rollout", [usage({1: (10, 1.0), 4: (30, 6.0)}), usage({1: (30, 5.0), 8: (3, 9.0)})])
+    assert observed.profile("cpu", 2).roles["rollout"].decoding == (DecodePoint(2, 1, 6.0 / 40), DecodePoint(2, 4, 0.2))
 
 
 def test_what_a_response_takes_besides_its_decode_steps(observed):
     """The fewest ranks are alone on the machine; the others slow each other down."""
     observed.add_decoding("rollout", [usage({1: (50, 5.0), 4: (50, 10.0)})])
     observed.add_decoding("rollout", [usage({1: (50, 10.0), 4: (50, 20.0)})] * 2)
-    observed.look(RANKS, step(CHAIN, [handle("rollout", (1,), results=[TrainResult(usage=usage({}))])]))
     one = {**RANKS, "rollout": 1}
     observed.add(report([call("rollout", 0, 0.0, 4.0, waits=0.5)], [usage({4: (5, 1.5)}, {4: [4, 2.0], 1: [1, 0.5]})]), one)
     observed.add(report([call("rollout", 0, 0.0, 40.0), call("rollout", 1, 0.0, 50.0)], [usage({4: (5, 9.0)})] * 2), RANKS)
@@ -146,7 +134,6 @@ def test_what_a_response_takes_besides_its_decode_steps(observed):
 
 
 def test_nobody_generates(observed):
-    observed.look(RANKS, step(CHAIN, [handle("rollout", (1,), results=[None])]))
     observed.add(report([call("rollout", 0, 0.0, 4.0)]), RANKS)
     role = observed.profile("cpu", 2).roles["rollout"]
     assert (role.decoding, role.prefill_s, len(role.batches)) == ((), 0.0, 1)

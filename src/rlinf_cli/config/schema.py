@@ -298,9 +298,10 @@ class RunConfig:
     """Steps to train: each generates, scores and trains one batch."""
     workflow: str = "reasoning"
     """A named workflow: which roles there are and what flows between them."""
-    placement: str = key("temporal", pattern=r".+", form="temporal, spatial, ROLES:DEVICES,... or a YAML file")
+    placement: str = key("temporal", pattern=r".+", form="auto, temporal, spatial, ROLES:DEVICES,... or a YAML file")
     """Which roles run on which devices. `temporal`: they take turns on all of them; `spatial`: what trains or scores with a
-    model has the second half, the rest the first; or as in `rollout+reward:0-2,actor:3`; or a file that says so."""
+    model has the second half, the rest the first; `auto`: the run measures its first steps and moves to what is fastest; or
+    as in `rollout+reward:0-2,actor:3`; or a file that says so."""
     runs_dir: str = "runs"
     """Directory of the run directories."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

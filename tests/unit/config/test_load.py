@@ -209,7 +209,7 @@ class TestValues:
         ("trainer.schedule=step", "trainer.schedule=step (from the command line): must be one of constant, cosine"),
         ("cluster.devices=gpu:2", "cluster.devices=gpu:2 (from the command line): must be auto, cpu:N or cuda:N"),
         ("cluster.devices=cpu:0", "cluster.devices=cpu:0 (from the command line): must be auto, cpu:N or cuda:N"),
-        ("placement=", "placement= (from the command line): must be temporal, spatial, ROLES:DEVICES,... or a YAML file"),
+        ("placement=", "placement= (from the command line): must be auto, temporal, spatial, ROLES:DEVICES,... or a YAML file"),
     ])
     def test_a_wrong_one_is_one_clear_sentence(self, problems, argument, words):
         assert problems(argument) == [words]

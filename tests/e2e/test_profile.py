@@ -1,9 +1,7 @@
 """`rlinf profile` measures real workers, and leaves a file behind and nothing else."""
 
-import glob
 import json
-import os
-import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,16 +13,22 @@ pytestmark = pytest.mark.e2e
 ON_TWO = ("profile", "--algo", "grpo", "--devices", "cpu:2", "rollout.prompts=8", "rollout.group_size=4")
 
 
-def logs():
-    return set(glob.glob(os.path.join(tempfile.gettempdir(), "rlinf-profile-*")))
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The directory for temporary files of the commands of one test: others run at the same time."""
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    return directory
 
 
-def shared_memory():
-    return {name for name in os.listdir(shared_memory_root()) if name.startswith("rlinf")}
+def shared_memory(family):
+    """What processes have there."""
+    mapped = {one.path for process in family for one in process.memory_maps()}
+    return {Path(path).parent for path in mapped if path.startswith(f"{shared_memory_root()}/rlinf-")}
 
 
-def test_each_role_on_one_device_and_on_two(rlinf, tmp_path):
-    before = logs()
+def test_each_role_on_one_device_and_on_two(rlinf, tmp_path, temporary):
     done = rlinf(*ON_TWO, "--batch-sizes", "4,8", "--repeat", "2", "--budget", "6", "--json", check=True,
                  XDG_CACHE_HOME=str(tmp_path / "cache"))
     document = json.loads(done.stdout)
@@ -32,7 +36,7 @@ def test_each_role_on_one_device_and_on_two(rlinf, tmp_path):
     assert document["graph"] == {"nodes": {"rollout": [], "reward": ["rollout"], "actor": ["reward"]},
                                  "edges": [["rollout", "reward"], ["reward", "actor"]], "publications": [["actor", "rollout"]]}
     assert document["differences"] == []
-    assert logs() == before
+    assert not list(temporary.glob("rlinf-*"))
 
     (kept,) = (tmp_path / "cache/rlinf/profiles").glob("*.json")
     assert document["path"] == str(kept)
@@ -55,18 +59,19 @@ def test_each_role_on_one_device_and_on_two(rlinf, tmp_path):
     assert "rollout.max_new_tokens 3 → 4" in other.stderr
 
 
-def test_an_interrupt_leaves_nothing(start, survivors):
-    before, memory = logs(), shared_memory()
+def test_an_interrupt_leaves_nothing(start, survivors, temporary):
     running = start(*ON_TWO)
     running.wait_for(lambda: "measuring on 1 cpu device: decode steps" in running.log.read_text())
     family = running.family()
+    shared = shared_memory(family)
+    assert shared
     running.interrupt()
     code, said = running.end()
     assert code == 130, said
     assert "Traceback" not in said
     assert not survivors(family)
-    assert logs() == before
-    assert shared_memory() <= memory
+    assert not list(temporary.glob("rlinf-*"))
+    assert not [path for path in shared if path.exists()]
 
 
 def test_what_is_wrong_is_said_before_anything_starts(rlinf):

@@ -65,7 +65,9 @@ class Run:
 
     def __init__(self, arguments):
         plugins = load_plugins(None)
-        prepared = prepare(resolve([], ["cluster.devices=cpu:1", *arguments], {}, plugins), plugins)
+        # what is generated beside what decides last bits, and those which path a run takes: it is to be that of the seed alone
+        given = ["cluster.devices=cpu:1", "deterministic=true", *arguments]
+        prepared = prepare(resolve([], given, {}, plugins), plugins)
         self.config, self._stream, self._batches = prepared.config, prepared.stream, 0
         self.algorithm = build_algorithm(self.config)
         self._trainer = self.config.extension("trainer").load()(

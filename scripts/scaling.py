@@ -1,6 +1,6 @@
 """Modes from 8 to 1024 devices by analytic costs, beside what the paper reports: writes the table of docs/scaling.md.
 
-    python scripts/scaling.py            # writes it, in about two minutes
+    python scripts/scaling.py            # writes it, in a few minutes
     python scripts/scaling.py --check    # writes nothing; exit code 1 where the page is not what it would write
 
 Nothing is measured: costs are rooflines of H100s, lengths are assumed, and iterations are simulated.
@@ -9,17 +9,21 @@ Nothing is measured: costs are rooflines of H100s, lengths are assumed, and iter
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
+
 from rlinf_cli.errors import CapacityError
-from rlinf_cli.scheduling.analytic import GRPO, GRPO_WITHOUT_INFERENCE, PPO, Part, alternatives, assumed_lengths
+from rlinf_cli.scheduling.analytic import GRPO, GRPO_WITHOUT_INFERENCE, PPO, Part, analytic_problem, assumed_lengths
 from rlinf_cli.scheduling.embodied import LIBERO, MANISKILL, Environments, embodied_problem
+from rlinf_cli.scheduling.lengths import Ints
 from rlinf_cli.scheduling.plan import Plan
-from rlinf_cli.scheduling.problem import Problem
+from rlinf_cli.scheduling.problem import Curve, Decoding, Problem
 from rlinf_cli.scheduling.roofline import Work
 from rlinf_cli.scheduling.search import search
 from rlinf_cli.scheduling.simulate import predict
@@ -76,29 +80,86 @@ def join(kind: type[InTurn] | type[SideBySide], parts: Sequence[Tree]) -> Tree:
     return reduce(lambda first, second: kind(first, second), parts)
 
 
-def row(problems: Sequence[Problem]) -> Row:
-    """The best of each mode over alternatives of the same setting."""
+def row(problem: Problem) -> Row:
+    """The best of each mode."""
     seconds: dict[str, float] = {}
-    best, name = INF, ""
-    for problem in problems:
-        found = search(problem)
-        for plan in (found.best, *(other.plan for other in found.others)):
-            if plan.prediction:
-                seconds[plan.mode] = min(seconds.get(plan.mode, INF), plan.prediction.step_s)
-        assert found.best.prediction
-        if found.best.prediction.step_s < best:
-            best, name = found.best.prediction.step_s, text(found.best.tree)
-    return Row(problems[0].devices, seconds.get("temporal", INF), seconds.get("spatial", INF), best, name)
+    found = search(problem)
+    for plan in (found.best, *(other.plan for other in found.others)):
+        if plan.prediction:
+            seconds[plan.mode] = min(seconds.get(plan.mode, INF), plan.prediction.step_s)
+    assert found.best.prediction
+    return Row(problem.devices, seconds.get("temporal", INF), seconds.get("spatial", INF), found.best.prediction.step_s,
+               named(found.best, problem))
+
+
+def named(plan: Plan, problem: Problem) -> str:
+    """The tree, with the devices of a rank or replica behind those of a stage: `rollout 32/8`."""
+    units = {stage.name: stage.unit for stage in problem.spread(plan.units).stages}
+    return re.sub(r"(\w+) (\d+)", lambda found: f"{found[1]} {found[2]}/{units[found[1]]}", text(plan.tree))
 
 
 def language_row(setting: Setting, devices: int) -> Row | None:
     """None where the model does not fit."""
-    work = Work(assumed_lengths(setting.samples, setting.max_new_tokens), setting.group)
     try:
-        problems = alternatives(HARDWARE, setting.model, setting.parts, devices, work)
+        return row(problem_of(setting, devices, assumed_lengths(setting.samples, setting.max_new_tokens)))
     except CapacityError:
         return None
-    return row(problems)
+
+
+def problem_of(setting: Setting, devices: int, lengths: Ints) -> Problem:
+    return analytic_problem(HARDWARE, setting.model, setting.parts, devices, Work(lengths, setting.group))
+
+
+# ---- what decides between spatial and temporal ----
+
+
+MIXTURE = SETTINGS[-1]
+CASES = ((MIXTURE, 32), (MIXTURE, 64), (MIXTURE, 128), (SETTINGS[0], 128), (SETTINGS[1], 128))
+REFERENCE = Decoding(Curve((0.0, 1.0), (0.012, 0.0121)), 256, 2)
+"""Decode steps of the reference workload moe_30b_a3b, with 2 devices a replica."""
+
+
+def alike(lengths: Ints, group: int, share: float) -> Ints:
+    """The same lengths in another order: so much of the variance of the logarithm is the prompt's, which its samples have in
+    common."""
+    draw = np.random.default_rng(0)
+    prompts = np.repeat(draw.standard_normal(len(lengths) // group), group)
+    scores = np.sqrt(share) * prompts + np.sqrt(1 - share) * draw.standard_normal(len(lengths))
+    found = np.empty_like(lengths)
+    found[np.argsort(scores, kind="stable")] = np.sort(lengths)
+    return found
+
+
+def by_sample(problem: Problem) -> Problem:
+    """Nothing waits for the other samples of a prompt."""
+    return replace(problem, group=1, stages=tuple(replace(stage, least_chunk=1) for stage in problem.stages))
+
+
+def with_reference_steps(problem: Problem) -> Problem:
+    return replace(problem, stages=(replace(problem.stages[0], cost=REFERENCE, spreads=()), *problem.stages[1:]))
+
+
+def causes() -> Iterator[str]:
+    """By how much spatial is slower or faster than temporal, under other assumptions than those of the table."""
+    yield from ("### What decides between spatial and temporal", "", "Best spatial beside temporal.", "")
+    yield "| | " + " | ".join(f"{setting.title.replace('GRPO 30B-A3B (MoE)', 'MoE')}, {count}" for setting, count in CASES) + " |"
+    yield "|---" * (len(CASES) + 1) + "|"
+    lengths = [assumed_lengths(setting.samples, setting.max_new_tokens) for setting, _ in CASES]
+    given = [problem_of(*case, tokens) for case, tokens in zip(CASES, lengths, strict=True)]
+    half, same = ([problem_of(*case, alike(tokens, case[0].group, share)) for case, tokens in zip(CASES, lengths, strict=True)]
+                  for share in (0.5, 1.0))
+    single = list(map(by_sample, given))
+    yield causes_row("as in the tables: lengths of a prompt's responses are independent", given)
+    yield causes_row("half of the variance is the prompt's", half)
+    yield causes_row("all of it is", same)
+    yield causes_row("independent, but each sample is trained without its group", single)
+    yield causes_row("the same, with decode steps of the reference workload", list(map(with_reference_steps, single[:3])))
+    yield ""
+
+
+def causes_row(name: str, problems: Sequence[Problem]) -> str:
+    shares = [f"{(found.spatial / found.temporal - 1) * 100:+.0f} %" for found in map(row, problems)]
+    return " | ".join([f"| {name}", *shares, *["–"] * (len(CASES) - len(shares))]) + " |"
 
 
 def robot_row(environments: Environments, devices: int) -> Row:
@@ -140,6 +201,7 @@ def report() -> Iterator[str]:
     for setting in SETTINGS:
         rows = [language_row(setting, devices) for devices in COUNTS]
         yield from section(setting.title, setting.paper, [one for one in rows if one])
+    yield from causes()
     for environments, paper in ROBOTS:
         yield from section(f"{environments.name}, OpenVLA", paper, [robot_row(environments, count) for count in COUNTS[:-2]])
 

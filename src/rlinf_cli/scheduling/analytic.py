@@ -1,7 +1,7 @@
 """Planning for machines that one does not have: problems and profiles from rooflines, labelled analytic wherever they show.
 
-For each role the number of devices of a rank or replica is tried among `roofline.UNITS`; of those that fit in memory the one
-that is fastest on all devices is taken, and named in the notes.
+A rank or replica of each role can have any number of devices of `roofline.UNITS` with which it fits in memory: a search chooses.
+What stands first is what is fastest on all devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlinf_cli.errors import CapacityError, UsageError
 from rlinf_cli.scheduling.generation import estimated_seconds
 from rlinf_cli.scheduling.hardware import MACHINES, Hardware
 from rlinf_cli.scheduling.lengths import Ints, lognormal
-from rlinf_cli.scheduling.problem import Batch, Memory, Problem, Stage
+from rlinf_cli.scheduling.problem import Batch, Memory, Problem, Spread, Stage
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 from rlinf_cli.scheduling.roofline import LEFT, UNITS, Roofline, Use, Work
 from rlinf_cli.scheduling.shapes import SHAPES, Shape
@@ -59,22 +59,9 @@ def analytic_problem(hardware: str, model: str, parts: Sequence[Part], devices: 
 
     Raises UsageError for a machine or a model that is not known, CapacityError where a part does not fit on so many devices.
     """
-    return _problem(hardware, parts, _chosen(hardware, model, parts, devices, work), devices, work, staleness)
-
-
-def alternatives(hardware: str, model: str, parts: Sequence[Part], devices: int, work: Work, staleness: int = 0) -> list[Problem]:
-    """One problem for each number of devices that a replica of the generation can have, as `analytic_problem` otherwise: what
-    is fastest on all devices need not be so on a part of them. Raises as it does."""
     chosen = _chosen(hardware, model, parts, devices, work)
-    generation = next(part.name for part in parts if part.use == "generate")
-    fitting = _fitting(chosen[generation].machine, chosen[generation].shape, "generate", devices, work, LEFT * (len(parts) - 1))
-    return [_problem(hardware, parts, {**chosen, generation: one}, devices, work, staleness) for one in fitting]
-
-
-def _problem(hardware: str, parts: Sequence[Part], chosen: Mapping[str, Roofline], devices: int, work: Work,
-             staleness: int) -> Problem:
-    moves = {part.name: chosen[part.name].move_s(part.use, devices) for part in parts}
-    generation = next(chosen[part.name] for part in parts if part.use == "generate")
+    moves = {part.name: chosen[part.name][0].move_s(part.use, devices) for part in parts}
+    generation = next(chosen[part.name][0] for part in parts if part.use == "generate")
     return Problem(
         tuple(_stage(part, chosen[part.name], work.group) for part in parts), devices, work.lengths, group=work.group,
         device_memory=generation.machine.usable_memory,
@@ -91,7 +78,7 @@ def analytic_profile(hardware: str, model: str, uses: Mapping[str, Use | None], 
     machine = _known(MACHINES, hardware, "machine")
     roles = {name: RoleProfile(name, needs_device=False) if use is None else _role(name, use, chosen[name], devices)
              for name, use in uses.items()}
-    sync_s = max((chosen[part.name].sync_s() for part in parts if part.use == "generate"), default=0.0)
+    sync_s = max((chosen[part.name][0].sync_s() for part in parts if part.use == "generate"), default=0.0)
     return Profile("", roles, tuple(work.lengths.tolist()), work.group, sync_s=sync_s, hardware=f"{devices} {hardware}",
                    device_memory=machine.usable_memory, source="analytic")
 
@@ -104,24 +91,24 @@ def assumed_lengths(samples: int, max_new_tokens: int, seed: int = 0) -> Ints:
 # ---- devices of a rank ----
 
 
-def _chosen(hardware: str, model: str, parts: Sequence[Part], devices: int, work: Work) -> dict[str, Roofline]:
+def _chosen(hardware: str, model: str, parts: Sequence[Part], devices: int, work: Work) -> dict[str, list[Roofline]]:
     machine, shape = _known(MACHINES, hardware, "machine"), _known(SHAPES, model, "model")
     others = LEFT * (len(parts) - 1)
-    found: dict[str, Roofline] = {}
-    held: dict[str, Roofline] = {}
+    found: dict[str, list[Roofline]] = {}
+    held: dict[str, list[Roofline]] = {}
     for part in sorted(parts, key=lambda part: part.use != "train"):  # who trains decides for those with the same weights
-        found[part.name] = held.get(part.weights) or fastest(machine, shape, part.use, devices, work, others)
+        found[part.name] = held.get(part.weights) or ranked(machine, shape, part.use, devices, work, others)
         if part.weights:
             held[part.weights] = found[part.name]
     return found
 
 
-def fastest(machine: Hardware, shape: Shape, use: Use, devices: int, work: Work, others: float = 0.0) -> Roofline:
-    """With the number of devices a rank that is fastest on all devices, beside so many bytes of other roles. Raises CapacityError
-    where none fits, with the number of devices that would do."""
+def ranked(machine: Hardware, shape: Shape, use: Use, devices: int, work: Work, others: float = 0.0) -> list[Roofline]:
+    """With each number of devices a rank that fits beside so many bytes of other roles; the first is the fastest on all devices.
+    Raises CapacityError where none fits, with the number of devices that would do."""
     candidates = _fitting(machine, shape, use, devices, work, others)
     if candidates:
-        return min(candidates, key=lambda one: _seconds(one, use, devices))
+        return sorted(candidates, key=lambda one: _seconds(one, use, devices))
     enough = next((count for count in (2**power for power in range(15)) if _fitting(machine, shape, use, count, work, others)), 0)
     need = min(_needed(Roofline(machine, shape, work, unit), use, devices) for unit in UNITS if unit <= devices)
     verb = {"generate": "generate with", "infer": "score with", "train": "train"}[use]
@@ -156,20 +143,27 @@ def _batch_s(cost: Batch, work: Work, ranks: int) -> float:
 # ---- stages and roles ----
 
 
-def _stage(part: Part, one: Roofline, group: int) -> Stage:
-    cost = one.decoding() if part.use == "generate" else one.batch(part.use)
-    return Stage(part.name, cost, part.after, memory=one.memory(part.use), weights=part.weights, trains=part.use == "train",
-                 least_chunk=group)
+def _stage(part: Part, choices: Sequence[Roofline], group: int) -> Stage:
+    first, *others = [Spread(one.decoding() if part.use == "generate" else one.batch(part.use), one.memory(part.use))
+                      for one in choices]
+    return Stage(part.name, first.cost, part.after, memory=first.memory, weights=part.weights, trains=part.use == "train",
+                 least_chunk=group, spreads=tuple(others))
 
 
-def _notes(parts: Sequence[Part], chosen: Mapping[str, Roofline]) -> Iterator[str]:
+def _notes(parts: Sequence[Part], chosen: Mapping[str, Sequence[Roofline]]) -> Iterator[str]:
+    """What a search has no choice in."""
     for part in parts:
-        one = chosen[part.name]
-        slots = f", {one.slots} slots" if part.use == "generate" else ""
-        yield f"{part.name}: a {'replica' if slots else 'rank'} has {one.unit} device{'s' * (one.unit > 1)}{slots}"
+        if len(chosen[part.name]) == 1:
+            one = chosen[part.name][0]
+            yield f"{part.name}: only {one.unit} device{'s' * (one.unit > 1)} a {'replica' if part.use == 'generate' else 'rank'}"
 
 
-def _role(name: str, use: Use, one: Roofline, devices: int) -> RoleProfile:
+def _role(name: str, use: Use, choices: Sequence[Roofline], devices: int) -> RoleProfile:
+    first, *others = [_spread(name, use, one, devices) for one in choices]
+    return replace(first, spreads=tuple(others))
+
+
+def _spread(name: str, use: Use, one: Roofline, devices: int) -> RoleProfile:
     ranks = sorted({min(2**power, devices // one.unit) for power in range(devices.bit_length())})
     memory = one.memory(use)
     role = RoleProfile(

@@ -18,9 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 def devices_of_unit(stage: Stage) -> int:
     """Devices of one rank or replica; 0 for what needs none."""
-    if not stage.needs_device:
-        return 0
-    return stage.cost.devices_per_replica if isinstance(stage.cost, Decoding) else stage.cost.devices_per_rank
+    return stage.unit if stage.needs_device else 0
 
 
 def feasible(problem: Problem, stage: Stage, most: int) -> NDArray[np.bool_]:
@@ -79,10 +77,15 @@ def service(stage: Stage, devices: int, lengths: NDArray[np.int64]) -> tuple[flo
     """Of a stage that does not generate, on so many devices: seconds a chunk costs by itself, seconds of samples of such
     lengths [as `lengths`], and seconds once a batch."""
     assert isinstance(stage.cost, Batch)
-    ranks = _ranks(stage, np.array([devices]))[0]
+    ranks = ranks_of(stage, devices)
     chunk, sample, token = law_of(stage.cost, float(ranks))
     each = (float(sample) + float(token) * lengths) / ranks
     return float(chunk), each, stage.cost.step_s
+
+
+def ranks_of(stage: Stage, devices: int) -> int:
+    """Ranks or replicas on so many devices; one for what needs none."""
+    return int(_ranks(stage, np.array([devices]))[0])
 
 
 def memory_curve(stage: Stage, most: int) -> tuple[Floats, Floats]:

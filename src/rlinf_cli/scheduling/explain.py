@@ -190,6 +190,8 @@ def states(groups: list[GroupTime]) -> list[str]:
 def footer(found: Found, problem: Problem, profile: str = "") -> Iterator[str]:
     """Lines under the tables: where the numbers come from, and how the search went. `profile`: its name or file."""
     yield from sources(problem, predicted(found.best), profile)
+    if found.best.units:
+        yield f"devices a rank or replica: {', '.join(f'{stage} {unit}' for stage, unit in found.best.units.items())}"
     yield f"search: {found.seconds * 1000:.0f} ms, {found.considered:,} plans, {found.simulated:,} simulated"
 
 
@@ -222,6 +224,7 @@ def _plan(plan: Plan, shown: Row) -> dict[str, Any]:
     prediction = predicted(plan)
     return {
         "mode": plan.mode, "tree": text(plan.tree), "chunk": dict(plan.chunk), "staleness": plan.staleness,
+        "units": dict(plan.units),
         "step_s": prediction.step_s, "behind": shown.behind, "bound_by": prediction.bound_by, "verdict": shown.verdict,
         "memory": dict(prediction.memory), "busy": {group: dict(states) for group, states in prediction.busy.items()},
         "stages": dict(prediction.stages), "extrapolated": list(prediction.extrapolated),

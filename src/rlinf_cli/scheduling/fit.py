@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from statistics import median
 from typing import TypeAlias
@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf_cli.scheduling.cycles import apart
 from rlinf_cli.scheduling.lengths import capped, resample, warning
-from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Stage, topological
+from rlinf_cli.scheduling.problem import Apart, Batch, Curve, Decoding, Law, Memory, Problem, Spread, Stage, topological
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, Profile, RoleProfile
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -45,6 +46,8 @@ class Node:
     streams: bool = True
     trains: bool = False
     weights: str = ""
+    fits: tuple[int, ...] = ()
+    """Of a cycle: numbers of ranks among which half of a batch can be shared out."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +66,36 @@ def problem_of(profile: Profile, nodes: Sequence[Node], *, devices: int, samples
     order of the lengths. Raises ValueError where the profile lacks a node, or a node names a producer that there is not.
     """
     stages = topological([_stage(profile, node, group) for node in nodes])
+    stages = tuple(replace(stage, apart=_apart(profile, node, devices, samples)) for stage in stages
+                   for node in nodes if node.name == stage.name)
     pool, _ = capped(np.asarray(profile.lengths or (1,), np.int64), max_new_tokens)
     together = group if group == profile.group else 1
     return Problem(
         stages, devices, resample(pool, samples, seed, together), pool if len(pool) >= group else None, group,
         profile.device_memory, dict(_switches(profile, stages)), dict(_transfers(profile, stages)), profile.sync_s,
-        profile.step_s, staleness, source=profile.source, hardware=profile.hardware,
+        profile.step_s, staleness, whole_samples=True, source=profile.source, hardware=profile.hardware,
         notes=tuple(_notes(profile, nodes, max_new_tokens)))
 
 
 def _stage(profile: Profile, node: Node, group: int) -> Stage:
     role = _role(profile, node.name)
-    cost = decoding(role) if role.decoding else batch_law(role, node.trains, node.most_ranks).cost
-    return Stage(node.name, cost, node.after, node.roles, memory_law(role), (), node.needs_device, node.streams, node.weights,
-                 node.trains, group)
+    spreads = () if node.weights else role.spreads  # copies of the same weights are spread alike
+    first, *others = [Spread(_cost(one, node), memory_law(one)) for one in (role, *spreads)]
+    return Stage(node.name, first.cost, node.after, node.roles, first.memory, (), node.needs_device, node.streams, node.weights,
+                 node.trains, group, tuple(others))
+
+
+def _apart(profile: Profile, node: Node, devices: int, samples: int) -> Apart | None:
+    """For a cycle whose members are known one by one."""
+    members = [profile.roles[name] for name in node.roles if name in profile.roles]
+    if len(members) != 2 or len(node.roles) != 2 or any(member.decoding or not member.batches for member in members):
+        return None
+    tokens = int(np.mean(profile.lengths or (1,)))
+    return apart([batch_law(member).cost for member in members], devices, samples, tokens, node.fits)
+
+
+def _cost(role: RoleProfile, node: Node) -> Decoding | Batch:
+    return decoding(role) if role.decoding else batch_law(role, node.trains, node.most_ranks).cost
 
 
 def _role(profile: Profile, name: str) -> RoleProfile:
@@ -93,7 +112,7 @@ def decoding(role: RoleProfile) -> Decoding:
     alone = min(point.replicas for point in role.decoding)
     curve = _curve([point for point in role.decoding if point.replicas == alone])
     return Decoding(curve, role.slots or max(point.active for point in role.decoding), role.devices_per_rank, role.prefill_s,
-                    slowdown=_slowdown(role.decoding, alone, curve))
+                    role.call_s, slowdown=_slowdown(role.decoding, alone, curve))
 
 
 def _curve(points: Sequence[DecodePoint]) -> Curve:
@@ -255,7 +274,7 @@ def _notes(profile: Profile, nodes: Sequence[Node], max_new_tokens: int) -> Iter
     yield from _notes_of_lengths(profile.lengths, max_new_tokens)
     for node in nodes:
         role = _role(profile, node.name)
-        if role.devices_per_rank > 1:
+        if role.devices_per_rank > 1 and not role.spreads:
             yield f"{node.name}: {role.devices_per_rank} devices a {'replica' if role.decoding else 'rank'}"
         if node.needs_device and not role.batches and not role.decoding:
             yield f"{node.name} was not measured: it is taken to need no time"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -21,8 +21,10 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Dealing: TypeAlias = Literal["as_taken", "round_robin"]
 
-FOLLOWED = 2048
+FOLLOWED = 1536
 """Largest batch for which an estimate follows replicas that fill their slots again."""
+PART = 512
+"""Samples of a larger one with which it does so."""
 
 
 def finish_times(decoding: Decoding, lengths: Ints, replicas: int, dealing: Dealing = "as_taken", group: int = 1) -> Floats:
@@ -32,12 +34,31 @@ def finish_times(decoding: Decoding, lengths: Ints, replicas: int, dealing: Deal
     modulo `replicas` beforehand.
     """
     steps = step_seconds(decoding, replicas)
-    queues = _dealt(len(lengths), replicas) if dealing == "round_robin" else _first(decoding, len(lengths), replicas, group)
-    if queues is not None and max(map(len, queues)) <= decoding.slots:
-        times = _all_at_once(lengths, queues, steps)
-        return times + decoding.call_s + _prefill(decoding, replicas) * _sizes(queues, len(lengths))
-    pool = _Pool(decoding, lengths, replicas, group, queues)
+    dealt = _dealt(len(lengths), replicas, 1) if dealing == "round_robin" else _first(decoding, len(lengths), replicas, group)
+    if dealt is not None and dealt.counts.max() <= decoding.slots:
+        times = _all_at_once(lengths, dealt, steps)
+        return times + decoding.call_s + _prefill(decoding, replicas) * dealt.shares
+    pool = _Pool(decoding, lengths, replicas, group, None if dealt is None else dealt.queues())
     return pool.run() + decoding.call_s
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """Whose samples are whose: those of the first replica, then those of the next, `order` [samples]; how many each has,
+    `counts` [replicas]."""
+
+    order: Ints
+    counts: Ints
+
+    @property
+    def shares(self) -> Ints:
+        """Of each sample: how many samples its replica has [samples]."""
+        found = np.empty_like(self.order)
+        found[self.order] = np.repeat(self.counts, self.counts)
+        return found
+
+    def queues(self) -> list[Ints]:
+        return np.split(self.order, np.cumsum(self.counts)[:-1])
 
 
 def step_seconds(decoding: Decoding, replicas: int) -> Floats:
@@ -50,36 +71,36 @@ def _prefill(decoding: Decoding, replicas: int) -> float:
     return decoding.prefill_s * float(decoding.slowdown.at(float(replicas)))
 
 
-def _dealt(samples: int, replicas: int) -> list[Ints]:
-    return [np.arange(first, samples, replicas) for first in range(replicas)]
+def _dealt(samples: int, replicas: int, group: int) -> _Dealt:
+    """A group to each replica in turn, again and again."""
+    groups = -(-samples // group)
+    rounds = np.arange(-(-groups // replicas) * replicas).reshape(-1, replicas).T
+    mine = expanded(rounds[rounds < groups], group)
+    counts = group * (groups // replicas + (np.arange(replicas) < groups % replicas))
+    counts[(groups - 1) % replicas] -= groups * group - samples
+    return _Dealt(mine[mine < samples], counts)
 
 
-def _first(decoding: Decoding, samples: int, replicas: int, group: int) -> list[Ints] | None:
+def expanded(groups: Ints, size: int) -> Ints:
+    """The samples of groups, in their order."""
+    return (groups[:, None] * size + np.arange(size)).ravel()
+
+
+def _first(decoding: Decoding, samples: int, replicas: int, group: int) -> _Dealt | None:
     """Whose samples are whose where all are begun at once: the next group goes to who has fewest. None where there are too
     many for that."""
     groups = -(-samples // group)
-    if -(-groups // replicas) * group > decoding.slots:
-        return None
-    owner = np.arange(samples) // group % replicas
-    order, ends = np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner)).tolist()
-    return [order[first:last] for first, last in pairwise([0, *ends])]
+    return None if -(-groups // replicas) * group > decoding.slots else _dealt(samples, min(replicas, groups), group)
 
 
-def _sizes(queues: list[Ints], samples: int) -> Floats:
-    """Of each sample: how many samples its replica has."""
-    sizes, counts = np.zeros(samples), np.array([len(queue) for queue in queues])
-    sizes[np.concatenate(queues)] = np.repeat(counts, counts)
-    return sizes
-
-
-def _all_at_once(lengths: Ints, queues: list[Ints], steps: Floats) -> Floats:
+def _all_at_once(lengths: Ints, dealt: _Dealt, steps: Floats) -> Floats:
     """No replica has more than its slots: the shortest ends first, and the steps of the others become cheaper."""
-    counts = np.array([len(queue) for queue in queues])
+    counts = dealt.counts
     most = int(counts.max())
-    table = np.full((len(queues), most), -1, np.int64)
-    table[np.arange(most) >= most - counts[:, None]] = np.concatenate(queues)
+    table = np.full((len(counts), most), -1, np.int64)
+    table[np.arange(most) >= most - counts[:, None]] = dealt.order
     held = np.where(table >= 0, lengths[table], 0)
-    order = np.argsort(held, axis=1, kind="stable")
+    order = np.argsort(held, axis=1)
     ends = np.take_along_axis(held, order, axis=1)
     active = np.arange(most, 0, -1)
     # what is not there has length 0, and is done before the first step
@@ -161,36 +182,50 @@ def estimated_seconds(decoding: Decoding, lengths: Ints, replicas: Ints, dealing
 
     A closed form, times its ratio to the exact time, which is computed at numbers of replicas that double and is straight in
     the logarithm between them. For batches of more than `FOLLOWED` samples it is computed only where all are begun at once,
-    which costs least, and is 1 for one replica.
+    which costs least, and for one replica, with a part of the batch.
     """
     counts, group = np.maximum(replicas, 1), 1 if dealing == "round_robin" else group
     first = max(1, -(-len(lengths) // (decoding.slots // group * group or group)))
     rungs = 2 ** np.arange(int(counts.max(initial=1)).bit_length())
     rungs = rungs if len(lengths) <= FOLLOWED else np.union1d([1], rungs[rungs >= first])
-    ratios = np.ones(len(rungs))
-    for place in np.flatnonzero((rungs >= first) | (len(lengths) <= FOLLOWED)):
-        exact = finish_times(decoding, lengths, int(rungs[place]), dealing, group).max()
-        ratios[place] = exact / _closed_form(decoding, lengths, rungs[place : place + 1], group)[0]
-    return _closed_form(decoding, lengths, counts, group) * np.interp(np.log(counts), np.log(rungs), ratios)
+    ordered = np.sort(lengths)
+    closed = _closed_form(decoding, ordered, np.concatenate([counts, rungs]), group)
+    ratios = [_ratio(decoding, lengths, int(rung), dealing, group, seconds)
+              for rung, seconds in zip(rungs, closed[len(counts) :], strict=True)]
+    return closed[: len(counts)] * np.interp(np.log(counts), np.log(rungs), ratios)
 
 
-def _closed_form(decoding: Decoding, lengths: Ints, replicas: Ints, group: int) -> Floats:
+def _ratio(decoding: Decoding, lengths: Ints, replicas: int, dealing: Dealing, group: int, closed: float) -> float:
+    """Of the exact time to that of the closed form."""
+    if replicas > 1 or len(lengths) <= FOLLOWED:
+        return float(finish_times(decoding, lengths, replicas, dealing, group).max() / closed)
+    every = -(-len(lengths) // (PART * group))
+    groups = np.arange(len(lengths) // group)[::every]
+    part = lengths[expanded(groups, group)]
+    expected = _closed_form(decoding, np.sort(part), np.ones(1, np.int64), group)[0]
+    return float(finish_times(decoding, part, 1, dealing, group).max() / expected)
+
+
+def _closed_form(decoding: Decoding, ordered: Ints, replicas: Ints, group: int) -> Floats:
     """A replica with samples for all its slots works at full speed until it has as many left as it has slots; those then drain.
-    The longest response of all is on some replica, which is taken to be like the others otherwise."""
-    ordered = np.sort(lengths).astype(np.float64)
+    The longest response of all is on some replica, which is taken to be like the others otherwise. `ordered`: lengths from
+    short to long [samples]."""
     steps = decoding.step_s.at(np.arange(decoding.slots + 1))
-    mine = np.minimum(-(-len(ordered) // (replicas * group)) * group, len(ordered))
+    mine = np.minimum(np.ceil(len(ordered) / (replicas * group)).astype(np.int64) * group, len(ordered))
     together = np.minimum(mine, decoding.slots)
     kinds, place = np.unique(together, return_inverse=True)
-    drains = np.array([_drain(ordered, kind, steps) for kind in kinds.tolist()]).reshape(-1, 2)[place]
-    full = np.where(mine > decoding.slots, np.maximum(ordered.sum() / replicas - drains[:, 1], 0.0), 0.0)
-    seconds = drains[:, 0] + full / together * steps[together] + decoding.prefill_s * mine
+    seconds, tokens = (found[place] for found in _drained(ordered, kinds, steps))
+    full = np.where(mine > decoding.slots, np.maximum(ordered.sum() / replicas - tokens, 0.0), 0.0)
+    seconds = seconds + full / together * steps[together] + decoding.prefill_s * mine
     return seconds * decoding.slowdown.at(replicas) + decoding.call_s
 
 
-def _drain(ordered: Floats, count: int, steps: Floats) -> tuple[float, float]:
-    """Seconds and tokens of so many responses that are begun at once: evenly spaced ones, the longest among them."""
-    places = np.linspace(0, len(ordered), count + 1)[1:].round().astype(np.int64) - 1
-    ends = ordered[np.maximum(places, 0)]
-    seconds = np.diff(ends, prepend=0.0) @ steps[np.arange(count, 0, -1)]
-    return float(seconds), float(ends.sum())
+def _drained(ordered: Ints, counts: Ints, steps: Floats) -> tuple[Floats, Floats]:
+    """Seconds and tokens of so many responses that are begun at once, [as `counts`]: evenly spaced ones, the longest among
+    them."""
+    number = np.arange(1, int(counts.max()) + 1)
+    left = counts[:, None] - number + 1
+    places = np.maximum(np.round(len(ordered) * number / counts[:, None]).astype(np.int64) - 1, 0)
+    ends = np.where(left > 0, ordered[np.minimum(places, len(ordered) - 1)], 0)
+    seconds = np.diff(ends, axis=1, prepend=0) * steps[np.maximum(left, 0)]
+    return np.where(left > 0, seconds, 0.0).sum(axis=1), ends.sum(axis=1, dtype=np.float64)

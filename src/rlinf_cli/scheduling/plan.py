@@ -33,12 +33,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """An execution. `chunk`: samples that a stage hands on at once, where it is in a pipeline."""
+    """An execution. `chunk`: samples that a stage hands on at once, where it is in a pipeline · `units`: devices of a rank or
+    replica of stages that have a choice."""
 
     tree: Tree
     chunk: Mapping[str, int] = field(default_factory=dict)
     staleness: int = 0
     prediction: Prediction | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def devices(self) -> Mapping[str, range]:

@@ -60,6 +60,11 @@ class PlanFile:
                                 for device in rank) if devices else frozenset()
                 for name, devices in layout(self.plan.tree).items()}
 
+    def units(self, problem: Problem) -> Mapping[str, int]:
+        """Devices of a rank or replica of the stages that have a choice."""
+        return {**self.plan.units, **{stage.name: len(self.roles[role][0]) for stage in problem.stages if stage.spreads
+                                      for role in stage.members if role in self.roles}}
+
     def at(self, key: str) -> str:
         """`plan.yaml:4: `, for the beginning of a sentence."""
         line = self.lines.get(key)
@@ -161,6 +166,8 @@ def validate(file: PlanFile, problem: Problem) -> Plan:
     Raises UsageError for what says nothing, or contradicts itself, CapacityError for what asks more than there is: one sentence
     with the line.
     """
+    units = file.units(problem)
+    problem = problem.spread(units)
     _check_stages(file, problem)
     _check_counts(file, problem)
     _check_places(file, problem)
@@ -171,7 +178,7 @@ def validate(file: PlanFile, problem: Problem) -> Plan:
     missing = fits(problem, file.plan.tree)
     if missing:
         raise CapacityError(f"{file.at('tree')}{missing}: give it more devices, or make room on them")
-    return replace(file.plan, tree=_completed(file.plan.tree, problem))
+    return replace(file.plan, tree=_completed(file.plan.tree, problem), units=units)
 
 
 def _completed(tree: Tree, problem: Problem) -> Tree:

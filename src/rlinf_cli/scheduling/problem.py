@@ -7,7 +7,7 @@ form a cycle and are measured as one. Times are seconds, memory bytes, sizes sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -93,6 +93,23 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What a stage costs with another number of devices a rank or replica."""
+
+    cost: Decoding | Batch
+    memory: Memory = Memory()
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What a cycle costs where its members have devices of their own. `widths`: number of devices -> how many each member has, in
+    their order."""
+
+    cost: Batch
+    widths: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
 class Stage:
     """A node of the graph. `after`: the stages whose items it takes."""
 
@@ -114,10 +131,31 @@ class Stage:
     """Makes the weights that generation waits for; the end of an iteration."""
     least_chunk: int = 1
     """Samples that it must have at once: a group, a micro-batch."""
+    spreads: tuple[Spread, ...] = ()
+    """Other numbers of devices a rank or replica that it can have. Stages with the same weights have the same ones."""
+
+    apart: Apart | None = None
+    """Of a cycle whose members could also have devices of their own; None where they cannot, or have."""
+    widths: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Of a cycle whose members have devices of their own: see `Apart`."""
 
     @property
     def members(self) -> tuple[str, ...]:
         return self.roles or (self.name,)
+
+    @property
+    def unit(self) -> int:
+        """Devices of a rank or replica."""
+        return self.cost.devices_per_replica if isinstance(self.cost, Decoding) else self.cost.devices_per_rank
+
+    @property
+    def choices(self) -> tuple[Stage, ...]:
+        """Itself with each number of devices a rank or replica, its own first. Those with another number hold other weights."""
+        if not self.spreads:
+            return (self,)
+        every = (Spread(self.cost, self.memory), *self.spreads)
+        alone = [replace(self, cost=one.cost, memory=one.memory, spreads=()) for one in every]
+        return tuple(replace(stage, weights=stage.weights and f"{stage.weights}/{stage.unit}") for stage in alone)
 
 
 @dataclass(frozen=True)
@@ -150,6 +188,9 @@ class Problem:
     interleaves: bool = False
     """Whether stages that share weights and devices can work on one chunk after another, in turn, without waiting for the
     whole batch. The program's device lock hands devices over a batch at a time."""
+    whole_samples: bool = False
+    """Whether a sample is trained on one rank, so that nobody helps with the last one; else ranks share all work equally. The
+    program's trainers are dealt whole samples."""
     source: Source = "measured"
     hardware: str = ""
     notes: tuple[str, ...] = ()
@@ -174,6 +215,23 @@ class Problem:
 
     def stage(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)
+
+    def spread(self, units: Mapping[str, int]) -> Problem:
+        """With so many devices a rank or replica of the named stages, where a stage has a choice; else its own number."""
+        if not any(stage.spreads for stage in self.stages):
+            return self
+        chosen = [next((one for one in stage.choices if one.unit == units.get(stage.name)), stage.choices[0])
+                  for stage in self.stages]
+        return replace(self, stages=tuple(chosen))
+
+    def with_cycles_apart(self) -> Problem | None:
+        """The same with the members of cycles on devices of their own; None where no cycle can be so."""
+        if not any(stage.apart for stage in self.stages):
+            return None
+        stages = tuple(stage if stage.apart is None else replace(
+            stage, cost=stage.apart.cost, counts=tuple(count for count, _ in stage.apart.widths), apart=None,
+            widths=stage.apart.widths) for stage in self.stages)
+        return replace(self, stages=stages)
 
     def switch(self, before: Stage, after: Stage) -> float:
         """Seconds between the two on the same devices."""

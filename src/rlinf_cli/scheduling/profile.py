@@ -10,7 +10,8 @@ from rlinf_cli.scheduling.problem import Source
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """One call on `ranks` ranks at once, each of which was given so much in so many chunks; `seconds` of the slowest."""
+    """One call on `ranks` ranks at once, each of which was given so much in so many chunks (0: nobody counted them); `seconds` of
+    the slowest."""
 
     ranks: int
     samples: int
@@ -54,6 +55,10 @@ class RoleProfile:
     offload_s: float = 0.0
     needs_device: bool = True
     """False: it takes no turns on devices, such as a reward on a processor."""
+    call_s: float = 0.0
+    """Of what generates: once a batch, besides `prefill_s` and the decode steps."""
+    spreads: tuple[RoleProfile, ...] = ()
+    """The same role with other numbers of devices a rank."""
 
 
 @dataclass(frozen=True)

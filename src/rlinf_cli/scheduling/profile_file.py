@@ -13,6 +13,8 @@ from rlinf_cli.errors import UsageError
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 
 FORMAT = 1
+HARDWARE = "hardware"
+"""Key of a difference of machines."""
 _ARROW = " > "
 _POINTS = {"batches": BatchPoint, "decoding": DecodePoint, "memory": MemoryPoint}
 
@@ -50,12 +52,12 @@ def load(path: Path) -> Profile:
         raise _damaged(path, str(error)) from error
 
 
-def mismatch(profile: Profile, hardware: str, versions: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
-    """What is another than when it was measured, a few words each; empty where it can be used."""
-    found = [] if profile.hardware == hardware else [f"hardware: {profile.hardware or 'unknown'} → {hardware}"]
+def differences(profile: Profile, hardware: str, versions: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """What is another than when it was measured: key -> in a few words; empty where it can be used."""
+    found = {} if profile.hardware == hardware else {HARDWARE: f"hardware: {profile.hardware or 'unknown'} → {hardware}"}
     for before, now in ((profile.versions, versions), (profile.settings, settings)):
-        found += [f"{key} {before.get(key, 'unset')} → {now.get(key, 'unset')}" for key in dict.fromkeys([*before, *now])
-                  if before.get(key) != now.get(key)]
+        found |= {key: f"{key} {before.get(key, 'unset')} → {now.get(key, 'unset')}" for key in dict.fromkeys([*before, *now])
+                  if before.get(key) != now.get(key)}
     return found
 
 
@@ -64,10 +66,10 @@ def find(where: Path, workflow: str, hardware: str, versions: Mapping[str, str],
     """The newest profile in a directory that fits. Where none does: None, and what has changed since the nearest was made."""
     nearest: list[str] = []
     for path in sorted(where.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True):
-        profile = _readable(path)
+        profile = readable(path)
         if profile is None or profile.workflow != workflow:
             continue
-        changed = mismatch(profile, hardware, versions, settings)
+        changed = list(differences(profile, hardware, versions, settings).values())
         if not changed:
             return path, []
         if not nearest or len(changed) < len(nearest):
@@ -75,11 +77,12 @@ def find(where: Path, workflow: str, hardware: str, versions: Mapping[str, str],
     return None, nearest
 
 
-def _readable(path: Path) -> Profile | None:
+def readable(path: Path) -> Profile | None:
+    """None for what is no profile, or of another version."""
     try:
         return load(path)
     except UsageError:
-        return None  # of another version, or damaged: as if it were not there
+        return None
 
 
 def _damaged(path: Path, reason: str) -> UsageError:
@@ -106,7 +109,7 @@ def _profile(document: Any) -> Profile:
 
 def _role(document: Mapping[str, Any]) -> RoleProfile:
     points = {name: tuple(kind(**point) for point in document[name]) for name, kind in _POINTS.items()}
-    return RoleProfile(**{**document, **points})
+    return RoleProfile(**{**document, **points, "spreads": tuple(map(_role, document.get("spreads", ())))})
 
 
 def _transfers(document: Mapping[str, float]) -> Iterator[tuple[tuple[str, str], float]]:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import cast
 
 import numpy as np
 
-from rlinf_cli.scheduling.costs import fits
+from rlinf_cli.scheduling.costs import feasible, fits
 from rlinf_cli.scheduling.plan import Found, Mode, Plan, Prediction, Rejected
-from rlinf_cli.scheduling.problem import Problem
-from rlinf_cli.scheduling.search_costs import Costs
+from rlinf_cli.scheduling.problem import Problem, Stage
+from rlinf_cli.scheduling.search_costs import Costs, Ints
 from rlinf_cli.scheduling.search_graph import Graph
 from rlinf_cli.scheduling.search_infeasible import infeasible
 from rlinf_cli.scheduling.search_refine import Candidate, Refinement, shape_of
 from rlinf_cli.scheduling.search_shape import Evaluation, One, Shape, Two
 from rlinf_cli.scheduling.search_table import UNITS, Draft, Table
 from rlinf_cli.scheduling.simulate import predict
-from rlinf_cli.scheduling.tree import InTurn, Leaf, Tree, text
+from rlinf_cli.scheduling.tree import InTurn, Leaf, Tree, leaves, text
 
 Simulate = Callable[[Problem, Plan], Prediction]
 
@@ -32,8 +32,13 @@ MOVES, TRIED = 24, 4
 """Neighbours of the best plan that are simulated, in all and before going to the best of them."""
 MOST_UNITS = 512
 """Into which devices are divided where fewer allow no plan."""
-MANY = 64
-"""Devices above which a single one matters less, and a third as many neighbours are simulated."""
+AHEAD = 0.01
+"""Share of an iteration that each step has to save by which generation is ahead: what is trained is so much older."""
+MANY = 256
+"""Devices above which a single one matters less, and a third as many neighbours are simulated, of the best plan only, not of
+the best of another mode too;"""
+LARGE = 4096
+"""and still fewer of larger batches, as each takes longer, down to `TRIED`."""
 
 
 def search(problem: Problem, top: int = 8, simulate: Simulate = predict) -> Found:
@@ -58,9 +63,15 @@ class Search:
             raise infeasible(self._problem)
         pure, rejected = self._pure({one.plan.mode for one in candidates})
         plans = [(self._predicted(one.plan), one) for one in candidates]
-        plan, leader = min(plans, key=lambda pair: _step_s(pair[0]))
-        everything = [*(plan for plan, _ in plans), *map(self._predicted, pure.values()), self._moved(leader, plan)]
-        ranked = self._distinct(sorted(everything, key=_step_s))
+        first = min(plans, key=lambda pair: _rank(pair[0]))
+        others = [pair for pair in plans if pair[0].mode != first[0].mode and self._costs.most <= MANY]
+        leaders = [first, *sorted(others, key=lambda pair: _rank(pair[0]))[:1]]
+        tries = MOVES // len(leaders)
+        if self._costs.most > MANY:
+            tries = max(TRIED, min(MOVES // 3, MOVES * LARGE // self._problem.samples))
+        moved = [self._ahead_by_less(self._moved(leader, plan, tries)) for plan, leader in leaders]
+        everything = [*(plan for plan, _ in plans), *map(self._predicted, pure.values()), *moved]
+        ranked = self._distinct(sorted([*everything, *self._spreads(everything)], key=_rank))
         kept = [plan for place, plan in enumerate(ranked[1:]) if place < self._top or plan.mode in PURE]
         return Found(ranked[0], [Rejected(plan, _slower(plan, ranked[0])) for plan in kept] + rejected,
                      self.considered, len(self._known), time.perf_counter() - self._began)
@@ -118,7 +129,7 @@ class Search:
         for name, plan in (("temporal", temporal(self._problem, self._costs)), ("spatial", spatial)):
             if plan is None:
                 continue
-            if why := fits(self._problem, plan.tree):
+            if why := fits(self._problem.spread(plan.units), plan.tree):
                 rejected.append(Rejected(plan, why))
             else:
                 plans[name] = plan
@@ -135,15 +146,16 @@ class Search:
         return plan if is_whole else None
 
     def _predicted(self, plan: Plan) -> Plan:
-        key = f"{text(plan.tree)} {sorted(plan.chunk.items())} {plan.staleness}"
+        key = f"{text(plan.tree)} {sorted(plan.chunk.items())} {plan.staleness} {sorted(plan.units.items())}"
         if key not in self._known:
             self._known[key] = self._simulate(self._problem, plan)
         return replace(plan, prediction=self._known[key])
 
-    def _moved(self, leader: Candidate, plan: Plan) -> Plan:
-        """The best that is reached by moving devices between parts, as simulation tells. The algebra says what to try."""
+    def _moved(self, leader: Candidate, plan: Plan, left: int) -> Plan:
+        """The best that so many tries come to by moving devices between parts, as simulation tells. The algebra says what to
+        try."""
         refine, best, draft = self._refine["occupied" if plan.staleness else "around"], plan, leader.draft
-        step, left = max(1, self._costs.most // 16), MOVES if self._costs.most <= MANY else MOVES // 3
+        step = max(1, self._costs.most // 16)
         nearby = refine.nearby(draft, step, MOVES)
         while left > 0 and nearby:
             tried, nearby = nearby[:TRIED], nearby[TRIED:]
@@ -158,15 +170,63 @@ class Search:
                 nearby = refine.nearby(draft, step, MOVES)
         return best
 
+    def _ahead_by_less(self, plan: Plan) -> Plan:
+        """With generation ahead by fewer steps, where that is hardly slower."""
+        return min([plan, *(self._predicted(replace(plan, staleness=steps)) for steps in range(1, plan.staleness))], key=_rank)
+
+    def _spreads(self, plans: Sequence[Plan]) -> Iterator[Plan]:
+        """The best of all and of the pure modes, with other numbers of devices a rank or replica, as simulation tells."""
+        alike: dict[str, list[Stage]] = {}
+        for stage in self._problem.stages:
+            if stage.spreads:
+                alike.setdefault(stage.weights or stage.name, []).append(stage)
+        modes = {mode: [plan for plan in plans if plan.mode == mode] for mode in PURE}
+        for leaders in (plans, *modes.values()) if alike else ():
+            if leaders:
+                yield self._spread(min(leaders, key=_rank), list(alike.values()))
+
+    def _spread(self, plan: Plan, alike: Sequence[Sequence[Stage]]) -> Plan:
+        """Those of one stage at a time, or of all that have the same weights."""
+        for stages in alike:
+            for one in stages[0].choices:
+                units = {**plan.units, **{stage.name: one.unit for stage in stages}}
+                other = replace(plan, tree=rounded(plan.tree, units), units=units)
+                if _is_possible(self._problem.spread(units), other):
+                    plan = min(plan, self._predicted(other), key=_step_s)
+        return plan
+
+
+def rounded(tree: Tree, units: Mapping[str, int]) -> Tree:
+    """With no more devices than are used by ranks of so many."""
+    if isinstance(tree, Leaf):
+        unit = units.get(tree.stage, 1)
+        return Leaf(tree.stage, tree.devices // unit * unit)
+    return replace(tree, first=rounded(tree.first, units), second=rounded(tree.second, units))
+
+
+def _is_possible(problem: Problem, plan: Plan) -> bool:
+    counts = {leaf.stage: leaf.devices for leaf in leaves(plan.tree)}
+    return all(feasible(problem, stage, counts[stage.name])[-1] for stage in problem.stages) and not fits(problem, plan.tree)
+
 
 def temporal(problem: Problem, costs: Costs) -> Plan | None:
-    """All in turn, on as many devices as serve best; None where no number serves all."""
-    seconds = sum(curve[1:] for stage, curve in zip(problem.stages, costs.alone) if stage.needs_device)
-    if not np.isfinite(seconds).any():
-        return None
-    devices = int(np.argmin(seconds)) + 1
+    """All in turn, on as many devices as serve best; None where no number serves all. Where memory allows none, the plan that
+    would be the best if it did."""
+    places = [place for place, stage in enumerate(problem.stages) if stage.needs_device]
+    left = sum(map(costs.left, places))
+    for reserved in ([left - costs.left(place) for place in places], [-np.inf] * len(places)):
+        curves = [costs.exactly(place, amount) for place, amount in zip(places, reserved)]
+        seconds = np.sum([alone for alone, _ in curves], axis=0)
+        if np.isfinite(seconds[1:]).any():
+            return _in_turn(problem, int(seconds[1:].argmin()) + 1, [units for _, units in curves])
+    return None
+
+
+def _in_turn(problem: Problem, devices: int, units: Sequence[Ints]) -> Plan:
     parts: list[Tree] = [Leaf(stage.name, devices if stage.needs_device else 0) for stage in problem.stages]
-    return Plan(reduce(InTurn, parts), {stage.name: problem.samples for stage in problem.stages})
+    named = zip((stage for stage in problem.stages if stage.needs_device), units)
+    chunk = {stage.name: problem.samples for stage in problem.stages}
+    return Plan(reduce(InTurn, parts), chunk, units={stage.name: int(those[devices]) for stage, those in named if stage.spreads})
 
 
 def shares(problem: Problem, costs: Costs) -> list[int]:
@@ -194,6 +254,11 @@ def _name(plan: Plan) -> str:
 def _step_s(plan: Plan) -> float:
     assert plan.prediction is not None
     return plan.prediction.step_s
+
+
+def _rank(plan: Plan) -> float:
+    """Seconds of an iteration, and what it costs to be ahead."""
+    return _step_s(plan) * (1 + AHEAD) ** plan.staleness
 
 
 def _slower(plan: Plan, best: Plan) -> str:

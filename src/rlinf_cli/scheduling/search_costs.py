@@ -31,8 +31,10 @@ class Curves:
     pace: Floats
     """Seconds of a chunk of each size, [sizes, N + 1]; inf where it does not stream, or needs a larger one. 0 for generation:"""
     pace_used: Ints
-    arrivals: Floats | None = None
-    """When each part of what it generates is there, [64, N + 1]."""
+    arrivals: Floats | None
+    """When each part of what it generates is there, [64, N + 1]; None for everything else."""
+    units: Ints
+    """Devices of a rank or replica on exactly n devices, [N + 1]."""
 
 
 class Costs:
@@ -45,16 +47,43 @@ class Costs:
         self.sizes = chunk_sizes(problem) if sizes is None else sizes
         self.counts = np.array([math.ceil(problem.samples / size) for size in self.sizes], np.int64)
         """Chunks of a batch, for each size."""
-        self.alone = [stage_curve(problem, stage, self.most) for stage in problem.stages]
-        """Seconds of the whole batch on exactly n = 0..N devices, of each stage, [N + 1]."""
-        self._chunks = [self._chunks_of(stage) for stage in problem.stages]
-        self._loaded = [memory_curve(stage, self.most)[0] for stage in problem.stages]
+        self._choices = [stage.choices for stage in problem.stages]
+        self._whole = [np.array([stage_curve(problem, one, self.most) for one in every]) for every in self._choices]
+        self._chunks = [np.array([self._chunks_of(one) for one in every]) for every in self._choices]
+        self._loaded = [np.array([memory_curve(one, self.most)[0] for one in every]) for every in self._choices]
+        """Of each choice of a stage, [choices, ..., N + 1]."""
+        self.alone = [seconds.min(axis=0) for seconds in self._whole]
+        """Seconds of the whole batch on exactly n = 0..N devices, of each stage, whatever memory it needs, [N + 1]."""
         self.curves = lru_cache(maxsize=None)(self._curves)
         self._ahead = lru_cache(maxsize=None)(self._ahead_of)
 
     def left(self, place: int) -> float:
-        """Bytes that the stage leaves on a device when it has made room."""
-        return float(math.ceil(memory_curve(self.problem.stages[place], 1)[1][-1]))
+        """Most bytes that the stage leaves on a device when it has made room."""
+        return max(float(math.ceil(memory_curve(one, 1)[1][-1])) for one in self._choices[place])
+
+    def exactly(self, place: int, reserved: float) -> tuple[Floats, Ints]:
+        """Seconds of the whole batch on exactly n = 0..N devices, beside so many bytes of others, and the devices of a rank or
+        replica with which it is fastest, [N + 1] each. Stages with the same weights are taken together."""
+        choice = self._chosen(place, reserved)
+        units = np.array([one.unit for one in self._choices[place]])
+        return _of(self._fitting(place, reserved), choice), units[choice]
+
+    def _chosen(self, place: int, reserved: float) -> Ints:
+        """Place of a choice, for each number of devices, [N + 1]."""
+        if len(self._choices[place]) == 1:
+            return np.zeros(self.most + 1, np.int64)
+        weights = self.problem.stages[place].weights
+        alike = [other for other, stage in enumerate(self.problem.stages) if weights and stage.weights == weights] or [place]
+        seconds = [self._fitting(other, reserved) for other in alike]
+        together = sum(np.where(np.isfinite(one).any(axis=0), one, 0.0) for one in seconds)
+        choice: Ints = np.asarray(together).argmin(axis=0)
+        return choice
+
+    def _fitting(self, place: int, reserved: float) -> Floats:
+        """Seconds of the whole batch where memory allows it, [choices, N + 1]."""
+        fits = self._loaded[place] + reserved <= self.problem.device_memory
+        found: Floats = np.where(fits, self._whole[place], np.inf)
+        return found
 
     def occupied(self, place: int, reserved: float) -> Floats:
         """Seconds of a step for which the stage has its devices, where generation runs ahead, [N + 1]: it goes on from one batch
@@ -66,8 +95,9 @@ class Costs:
     def _ahead_of(self, place: int, reserved: float) -> Floats:
         batches = self.problem.staleness + 1
         several = replace(self.problem, lengths=np.tile(self.problem.lengths, batches))
-        seconds = stage_curve(several, self.problem.stages[place], self.most) / batches
-        return falling(np.where(self._loaded[place] + reserved <= self.problem.device_memory, seconds, np.inf))[0]
+        seconds = np.array([stage_curve(several, one, self.most) / batches for one in self._choices[place]])
+        is_possible = np.isfinite(self.exactly(place, reserved)[0])
+        return falling(np.where(is_possible, _of(seconds, self._chosen(place, reserved)), np.inf))[0]
 
     def late(self, arrivals: Floats, sizes: Ints, pace: Floats) -> Floats:
         """How much later all that follows in a pipeline ends than if all of the batch had been there at once. `arrivals`: [64,
@@ -95,19 +125,28 @@ class Costs:
         return np.array(chunks).reshape(-1, self.most + 1)
 
     def _curves(self, place: int, reserved: float) -> Curves:
-        fits = self._loaded[place] + reserved <= self.problem.device_memory
-        whole, used = falling(np.where(fits, self.alone[place], np.inf))
-        cost = self.problem.stages[place].cost
-        if not isinstance(cost, Decoding):
-            return Curves(whole, used, *falling(np.where(fits, self._chunks[place], np.inf)))
-        pace = np.where(np.isfinite(whole), self._chunks[place], np.inf)
-        return Curves(whole, used, pace, np.tile(used, (len(self.sizes), 1)), self._arrivals(place, cost, whole, used))
+        seconds, units = self.exactly(place, reserved)
+        whole, used = falling(seconds)
+        chunks = _of(self._chunks[place], self._chosen(place, reserved))
+        if not isinstance(self.problem.stages[place].cost, Decoding):
+            return Curves(whole, used, *falling(np.where(np.isfinite(seconds), chunks, np.inf)), None, units)
+        pace = np.where(np.isfinite(whole), chunks, np.inf)
+        return Curves(whole, used, pace, np.tile(used, (len(self.sizes), 1)), self._arrivals(place, whole, used, units), units)
 
-    def _arrivals(self, place: int, cost: Decoding, whole: Floats, used: Ints) -> Floats:
-        counts = np.flatnonzero(np.isfinite(whole))
+    def _arrivals(self, place: int, whole: Floats, used: Ints, units: Ints) -> Floats:
         found = np.full((POINTS, self.most + 1), np.inf)
-        found[:, counts] = arrivals(self.problem, cost, np.maximum(1, used[counts] // cost.devices_per_replica), whole[counts])
+        for one in self._choices[place]:
+            counts = np.flatnonzero(np.isfinite(whole) & (units[used] == one.unit))
+            if len(counts) and isinstance(one.cost, Decoding):
+                found[:, counts] = arrivals(self.problem, one.cost, np.maximum(1, used[counts] // one.unit), whole[counts])
         return falling(found)[0]
+
+
+def _of(values: Floats, choice: Ints) -> Floats:
+    """[choices, ..., N + 1] -> [..., N + 1], those of the choice for each number of devices, [N + 1]."""
+    is_single = len(values) == 1
+    found: Floats = values[0] if is_single else np.take_along_axis(values, choice[(None,) * (values.ndim - 1)], axis=0)[0]
+    return found
 
 
 def chunk_sizes(problem: Problem) -> tuple[int, ...]:

@@ -27,7 +27,12 @@ def infeasible(problem: Problem) -> CapacityError:
 
 
 def _alone(problem: Problem, stage: Stage) -> str:
-    """What a stage lacks even if it had all devices for itself; empty if nothing."""
+    """What a stage lacks even if it had all devices for itself, whatever it can choose; empty if nothing."""
+    reasons = [_lacking(problem, one) for one in stage.choices]
+    return "" if "" in reasons else reasons[-1]
+
+
+def _lacking(problem: Problem, stage: Stage) -> str:
     counts = np.flatnonzero(feasible(problem, stage, problem.devices * FURTHER))
     usable = counts[counts <= problem.devices]
     if not len(usable):

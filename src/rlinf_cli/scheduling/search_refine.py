@@ -59,15 +59,16 @@ class Refinement:
                 for place in np.argsort(seconds, kind="stable")[:most] if np.isfinite(seconds[place])]
 
     def name(self, draft: Draft) -> str:
-        return shape_of(self._evaluation.tree(draft.shape, self._costs.most, draft.divisions, {}))
+        return shape_of(self._evaluation.tree(draft.shape, self._costs.most, draft.divisions, {})[0])
 
     def candidate(self, draft: Draft) -> Candidate:
         """A plan, with chunks for all that hands on more than one."""
         cost = self._cost(draft, np.array([draft.divisions], np.int64))
-        tree = self._evaluation.tree(draft.shape, self._costs.most, draft.divisions, cost.chunks)
+        tree, units = self._evaluation.tree(draft.shape, self._costs.most, draft.divisions, cost.chunks)
         samples = self._graph.problem.samples
         chunks = {stage.name: cost.chunks.get(place, samples) for place, stage in enumerate(self._graph.stages)}
-        return Candidate(draft, Plan(tree, chunks, self._graph.problem.staleness if self._kind == "occupied" else 0))
+        ahead = self._graph.problem.staleness if self._kind == "occupied" else 0
+        return Candidate(draft, Plan(tree, chunks, ahead, units=units))
 
     def _cost(self, draft: Draft, divisions: Ints) -> Cost:
         """[tried, pairs]"""

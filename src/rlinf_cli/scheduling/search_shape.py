@@ -181,32 +181,46 @@ class Evaluation:
             least = np.minimum(least, seconds.min(axis=0, initial=np.inf))
         return least, chunks
 
-    def tree(self, shape: Shape, devices: int, divisions: Sequence[int], chunks: Mapping[int, int]) -> Tree:
-        """With as many devices for each stage as serve it, [pairs]."""
-        return self._tree(shape, devices, iter(divisions), chunks, 0.0)
+    def tree(self, shape: Shape, devices: int, divisions: Sequence[int],
+             chunks: Mapping[int, int]) -> tuple[Tree, Mapping[str, int]]:
+        """With as many devices for each stage as serve it, [pairs]; and those of a rank or replica where a stage has a choice."""
+        growing = _Growing(self._graph, self._costs, self, iter(divisions), chunks)
+        return growing.tree(shape, devices, 0.0), growing.units
 
-    def _tree(self, shape: Shape, devices: int, divisions: Iterator[int], chunks: Mapping[int, int], reserved: float) -> Tree:
+
+class _Growing:
+    """A tree from a shape; with it `units`, devices of a rank or replica of stages that have a choice."""
+
+    def __init__(self, graph: Graph, costs: Costs, evaluation: Evaluation, divisions: Iterator[int],
+                 chunks: Mapping[int, int]) -> None:
+        self._graph, self._costs, self._evaluation = graph, costs, evaluation
+        self._divisions, self._chunks = divisions, chunks
+        self.units: dict[str, int] = {}
+
+    def tree(self, shape: Shape, devices: int, reserved: float) -> Tree:
         if isinstance(shape, One):
-            return self._leaf(shape.place, devices, chunks, reserved)
+            return self._leaf(shape.place, devices, reserved)
         if isinstance(shape, Turns):
-            members = list(self._graph.members(shape.group))
-            left = sum(self._left(place) for place in members)
-            parts = [self._leaf(place, devices, chunks, reserved + left - self._left(place)) for place in members]
+            left = self._evaluation.exposed(shape)
+            parts = [self._leaf(place, devices, reserved + left - self._evaluation.exposed(One(place)))
+                     for place in self._graph.members(shape.group)]
             tree: Tree = parts[-1]
             for part in reversed(parts[:-1]):
                 tree = InTurn(part, tree, per_chunk=True)
             return tree
         if shape.beside:
-            mine = min(max(next(divisions), 0), devices)
-            first = self._tree(shape.first, mine, divisions, chunks, reserved)
-            return SideBySide(first, self._tree(shape.second, devices - mine, divisions, chunks, reserved))
-        first = self._tree(shape.first, devices, divisions, chunks, reserved + self.exposed(shape.second))
-        return InTurn(first, self._tree(shape.second, devices, divisions, chunks, reserved + self.exposed(shape.first)))
+            mine = min(max(next(self._divisions), 0), devices)
+            first = self.tree(shape.first, mine, reserved)
+            return SideBySide(first, self.tree(shape.second, devices - mine, reserved))
+        first = self.tree(shape.first, devices, reserved + self._evaluation.exposed(shape.second))
+        return InTurn(first, self.tree(shape.second, devices, reserved + self._evaluation.exposed(shape.first)))
 
-    def _leaf(self, place: int, devices: int, chunks: Mapping[int, int], reserved: float) -> Leaf:
-        curves, size = self._costs.curves(place, reserved), chunks.get(place)
+    def _leaf(self, place: int, devices: int, reserved: float) -> Leaf:
+        stage, curves, size = self._graph.stages[place], self._costs.curves(place, reserved), self._chunks.get(place)
         used = curves.whole_used if size is None else curves.pace_used[self._costs.sizes.index(size)]
-        return Leaf(self._graph.stages[place].name, int(used[devices]))
+        if stage.spreads:
+            self.units[stage.name] = int(curves.units[used[devices]])
+        return Leaf(stage.name, int(used[devices]))
 
 
 def _ways(cost: Cost) -> tuple[Stream, ...]:

@@ -7,8 +7,9 @@ it does not stop between two batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -35,7 +36,15 @@ def predict(problem: Problem, plan: Plan) -> Prediction:
     pipeline = Pipeline(problem, plan)
     ahead = steps_ahead(pipeline)
     times = _iterate(pipeline, ahead, list(batches(problem, enough(problem, ahead))))
-    return _prediction(problem, plan, times)
+    return _prediction(pipeline.problem, plan, times)
+
+
+def replay(problem: Problem, plan: Plan, lengths: Sequence[Ints]) -> list[float]:
+    """Seconds of each of these batches, one after the other [as `lengths`]: from the time at which the weights of the one before
+    it are there, or the begin, to when its own are. `lengths`: tokens of the responses of each, in the order of the prompts."""
+    pipeline = Pipeline(problem, plan)
+    _, ends = _ends(pipeline, steps_ahead(pipeline), list(lengths))
+    return [after - before for before, after in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -114,9 +123,15 @@ def enough(problem: Problem, ahead: int) -> int:
 
 def _iterate(pipeline: Pipeline, ahead: int, lengths: list[Ints]) -> Times:
     if source := continuous_source(pipeline, ahead):
+        return _Continuous(pipeline, ahead, source).times(lengths)
+    return _times(pipeline, ahead, *_run(pipeline, ahead, lengths))
+
+
+def _ends(pipeline: Pipeline, ahead: int, lengths: list[Ints]) -> tuple[list[Iteration], list[float]]:
+    """Each batch, and when its weights are there, after 0 for the begin."""
+    if source := continuous_source(pipeline, ahead):
         return _Continuous(pipeline, ahead, source).run(lengths)
-    iterations, ends = _run(pipeline, ahead, lengths)
-    return _times(pipeline, ahead, iterations, ends)
+    return _run(pipeline, ahead, lengths)
 
 
 def _run(pipeline: Pipeline, ahead: int, lengths: list[Ints]) -> tuple[list[Iteration], list[float]]:
@@ -145,8 +160,9 @@ class _Continuous:
         self._engine = engine(pipeline.problem, source)
         self._replicas = self._engine.replicas
 
-    def run(self, lengths: list[Ints]) -> Times:
-        iterations, ends, begins = [], [0.0], [0.0] * (self._ahead + 1)
+    def run(self, lengths: list[Ints]) -> tuple[list[Iteration], list[float]]:
+        iterations: list[Iteration] = []
+        ends, begins = [0.0], [0.0] * (self._ahead + 1)
         for number in range(min(self._ahead + 1, len(lengths))):
             self._engine.give(number, lengths[number], 0.0)
         for number, batch in enumerate(lengths):
@@ -157,6 +173,10 @@ class _Continuous:
             iterations.append(found)
             if len(begins) <= len(lengths):
                 self._engine.give(len(begins) - 1, lengths[len(begins) - 1], ends[-1])
+        return iterations, ends
+
+    def times(self, lengths: list[Ints]) -> Times:
+        iterations, ends = self.run(lengths)
         times = _times(self._pipeline, self._ahead, iterations, ends)
         busy = self._engine.active_s / self._replicas / len(iterations)
         for one in times.iterations:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from rlinf_cli.scheduling.continuous import Continuous
-from rlinf_cli.scheduling.costs import device_groups, service
+from rlinf_cli.scheduling.costs import device_groups, ranks_of, service
 from rlinf_cli.scheduling.generation import finish_times
 from rlinf_cli.scheduling.pipeline import Pipeline, Station
 from rlinf_cli.scheduling.plan import Plan
@@ -81,7 +81,7 @@ def run(problem: Problem, plan: Plan, iterations: int = 0) -> Simulation:
     return _Run(pipeline, iterations or enough(problem, steps_ahead(pipeline))).run()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Call:
     """Of a station in a step."""
 
@@ -91,6 +91,8 @@ class _Call:
     before: Signal
     """The call before it of the same station has ended."""
     ended: Signal
+    trained: float = 0.0
+    """When the samples that it has begun to train have been, at the earliest."""
 
 
 _Cost: TypeAlias = tuple[float, list[float], float]
@@ -241,10 +243,15 @@ class _Run:
             left -= len(taken)
             for chunk in _cut(taken, self._pipeline.sizes[station]):
                 yield from self._chunk(call, chunk, costs, is_last=not left and chunk[-1] == taken[-1])
+        if call.trained > self.world.now:
+            yield Until(call.trained)
 
     def _chunk(self, call: _Call, chunk: list[int], costs: Sequence[_Cost], is_last: bool) -> Process:
         for stage, (fixed, each, once) in zip(call.station.stages, costs, strict=True):
             began = self._world.now
+            if stage.trains and self._problem.whole_samples:
+                ranks = ranks_of(stage, len(call.station.places[stage.name]))
+                call.trained = max(call.trained, began + fixed + max(each[sample] for sample in chunk) * ranks + once)
             yield Until(began + fixed + sum(each[sample] for sample in chunk) + (once if is_last else 0.0))
             self.note(stage.name, call.step, "compute", began, self._world.now)
             self.hand_on(stage.name, call.step, chunk)

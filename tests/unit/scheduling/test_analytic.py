@@ -8,11 +8,10 @@ from rlinf_cli.scheduling.analytic import (
     GRPO,
     GRPO_WITHOUT_INFERENCE,
     PPO,
-    alternatives,
     analytic_problem,
     analytic_profile,
     assumed_lengths,
-    fastest,
+    ranked,
 )
 from rlinf_cli.scheduling.costs import devices_of_unit, fits, stage_curve
 from rlinf_cli.scheduling.fit import Node, problem_of
@@ -39,11 +38,10 @@ class TestProblems:
         assert problem.stage("critic_train").after == ("actor_inference", "critic_inference")
         assert problem.stage("actor_train").weights == problem.stage("actor_inference").weights != "critic"
 
-    def test_notes_say_that_nothing_was_measured_and_what_was_chosen(self):
-        notes = analytic_problem("h100", "qwen2.5-32b", GRPO, 256, WORK).notes
+    def test_notes_say_that_nothing_was_measured_and_what_there_is_no_choice_in(self):
+        notes = analytic_problem("h100", "qwen2.5-32b", GRPO, 16, WORK).notes
         assert notes[0].startswith("analytic (roofline)")
-        assert [note.partition(":")[0] for note in notes[1:]] == ["rollout", "inference", "train"]
-        assert "devices, " in notes[1]
+        assert notes[1:] == ("inference: only 8 devices a rank", "train: only 8 devices a rank")
 
     def test_who_shares_weights_has_the_same_ranks_and_changes_places_for_free(self):
         problem = analytic_problem("h100", "qwen2.5-32b", GRPO, 256, WORK)
@@ -64,12 +62,18 @@ class TestProblems:
         tree = InTurn(InTurn(Leaf("rollout", devices), Leaf("inference", devices)), Leaf("train", devices))
         assert fits(problem, tree) == ""
 
-    def test_alternatives_differ_in_the_devices_of_a_replica(self):
-        problems = alternatives("h100", "qwen2.5-32b", GRPO, 64, WORK)
-        assert [devices_of_unit(problem.stage("rollout")) for problem in problems] == [2, 4, 8]
-        assert len({devices_of_unit(problem.stage("train")) for problem in problems}) == 1
-        chosen = analytic_problem("h100", "qwen2.5-32b", GRPO, 64, WORK)
-        assert any(problem.notes == chosen.notes for problem in problems)
+    def test_a_replica_can_have_each_number_of_devices_with_which_it_fits(self):
+        problem = analytic_problem("h100", "qwen2.5-32b", GRPO, 64, WORK)
+        rollout = problem.stage("rollout").choices
+        assert sorted(devices_of_unit(one) for one in rollout) == [2, 4, 8]
+        seconds = [stage_curve(problem, one, 64)[64] for one in rollout]
+        assert seconds == sorted(seconds)
+
+    def test_who_shares_weights_has_the_same_choices(self):
+        problem = analytic_problem("h100", "qwen2.5-7b", GRPO, 64, WORK)
+        inference, train = (problem.stage(name).choices for name in ("inference", "train"))
+        assert [devices_of_unit(one) for one in inference] == [devices_of_unit(one) for one in train]
+        assert len(train) > 1
 
     def test_larger_machines_are_faster_and_larger_models_slower(self):
         def train_s(hardware, model):
@@ -82,21 +86,21 @@ class TestProblems:
 
 class TestDevicesOfARank:
     def test_a_small_model_is_trained_on_one_device_a_rank(self):
-        assert fastest(MACHINES["h100"], SHAPES["qwen2.5-1.5b"], "train", 64, WORK).unit == 1
+        assert ranked(MACHINES["h100"], SHAPES["qwen2.5-1.5b"], "train", 64, WORK)[0].unit == 1
 
     def test_memory_rules_out_what_would_be_faster(self):
-        assert fastest(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK).unit == 2
-        assert fastest(MACHINES["h200"], SHAPES["qwen2.5-14b"], "train", 64, WORK).unit == 1
+        assert ranked(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK)[0].unit == 2
+        assert ranked(MACHINES["h200"], SHAPES["qwen2.5-14b"], "train", 64, WORK)[0].unit == 1
 
     def test_the_fastest_of_those_that_fit_is_taken(self):
-        one = fastest(MACHINES["h100"], SHAPES["qwen2.5-7b"], "generate", 64, WORK)
+        one = ranked(MACHINES["h100"], SHAPES["qwen2.5-7b"], "generate", 64, WORK)[0]
         problem = analytic_problem("h100", "qwen2.5-7b", GRPO_WITHOUT_INFERENCE, 64, WORK)
         seconds = {unit: _alone(problem, unit) for unit in UNITS}
         assert one.unit == min(seconds, key=seconds.get)
 
     def test_what_others_leave_counts(self):
-        alone = fastest(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK)
-        assert fastest(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK, others=20e9).unit > alone.unit
+        alone = ranked(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK)[0]
+        assert ranked(MACHINES["h100"], SHAPES["qwen2.5-14b"], "train", 64, WORK, others=20e9)[0].unit > alone.unit
 
     def test_too_few_devices_name_what_is_missing_and_what_would_do(self):
         with pytest.raises(CapacityError, match=r"2 h100 cannot train qwen2.5-32b: a device needs \d+ GB and has 74 GB; take 16"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -276,3 +278,16 @@ def test_a_law_that_misses_its_points_is_noted():
 
 def test_a_clean_profile_has_no_notes():
     assert problem(max_new_tokens=400).notes == ()
+
+
+def test_a_role_that_was_measured_with_several_numbers_of_devices_has_a_choice():
+    alone = RoleProfile("actor", (BatchPoint(1, 8, 800, 1, 8.0), BatchPoint(1, 8, 1600, 1, 16.0)),
+                        memory=(MemoryPoint(1, 9.0, 1.0),))
+    spread = replace(alone, batches=(BatchPoint(1, 8, 800, 1, 2.4),), devices_per_rank=4, memory=(MemoryPoint(1, 3.0, 1.0),))
+    profile = Profile("", {"actor": replace(alone, spreads=(spread,))}, (100,) * 8)
+    stage = problem_of(profile, [Node("actor")], devices=8, samples=8).stages[0]
+    assert [one.unit for one in stage.choices] == [1, 4]
+    assert [one.memory.fixed for one in stage.choices] == [9.0, 3.0]
+    assert stage.choices[1].cost.laws[0][1].token_s == pytest.approx(0.003)
+    assert problem_of(profile, [Node("actor", weights="policy")], devices=8, samples=8).stages[0].choices == (
+        replace(stage, weights="policy", spreads=()),)

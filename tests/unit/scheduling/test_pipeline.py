@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf_cli.scheduling.pipeline import Pipeline, queue, stations
+from rlinf_cli.scheduling.pipeline import Pipeline, queue, stably_sorted, stations
 from rlinf_cli.scheduling.plan import Plan
 from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Problem, Stage
 from rlinf_cli.scheduling.simulate import predict
@@ -130,3 +130,9 @@ def test_a_queue_is_worked_off_in_order(jobs):
         at = max(at, arrival) + cost
         expected.append(at)
     assert queue(arrivals, seconds) == pytest.approx(np.array(expected))
+
+
+def test_of_equal_arrivals_the_first_is_served_first():
+    values = np.random.default_rng(0).integers(0, 400, 1000).astype(float)
+    for some in (values, values[:1], values[:0], np.zeros(5), np.arange(9.0)):
+        assert stably_sorted(some).tolist() == np.argsort(some, kind="stable").tolist()

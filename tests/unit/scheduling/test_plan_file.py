@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import yaml
@@ -9,7 +11,7 @@ import yaml
 from rlinf_cli.errors import CapacityError, UsageError
 from rlinf_cli.scheduling.plan import Plan, Prediction
 from rlinf_cli.scheduling.plan_file import PlanFile, is_plan, load, ranges, save, to_yaml, validate
-from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Stage
+from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Spread, Stage
 from rlinf_cli.scheduling.tree import parse, text
 
 STAGES = (
@@ -67,6 +69,19 @@ def test_what_is_written_is_read(tmp_path):
     file = made(profile="analytic:h100", hardware="8 h100", roles=roles, path=path)
     save(file, path)
     assert load(path) == file
+
+
+def test_ranks_say_how_many_devices_each_has_where_there_is_a_choice(written):
+    rollout = replace(STAGES[0], spreads=(Spread(replace(STAGES[0].cost, devices_per_replica=4)),))
+    given = problem(stages=(rollout, *STAGES[1:]))
+    for words, unit in (("[0-1, 2-3]", 2), ("0-3 by 4", 4), ("[0-3]", 4)):
+        plan = validate(written(edited("rollout: [0-1, 2-3]", f"rollout: {words}")), given)
+        assert dict(plan.units) == {"rollout": unit}
+    assert dict(validate(written("tree: rollout 4 | (reference 4, actor 4)"), given).units) == {}
+    with pytest.raises(UsageError, match="ranks of 1 devices here, but was measured with 2"):
+        validate(written(edited("rollout: [0-1, 2-3]", "rollout: 0-3")), given)
+    with pytest.raises(CapacityError, match="'rollout' cannot run on 6 devices"):
+        validate(written(edited("rollout 4 |", "rollout 6 |").replace("[0-1, 2-3]", "[0-3, 4-5]")), given)
 
 
 def test_it_is_plain_yaml_that_says_what_it_is():

@@ -7,12 +7,13 @@ import pytest
 
 from rlinf_cli.errors import UsageError
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
-from rlinf_cli.scheduling.profile_file import directory, find, load, mismatch, save
+from rlinf_cli.scheduling.profile_file import differences, directory, find, load, save
 
 PROFILE = Profile(
     "reasoning", {"rollout": RoleProfile("rollout", decoding=(DecodePoint(1, 4, 0.01),), slots=8,
                                          memory=(MemoryPoint(1, 2e9, 0.0),)),
-                  "actor": RoleProfile("actor", (BatchPoint(2, 8, 100, 1, 0.5),), onload_s=0.25)},
+                  "actor": RoleProfile("actor", (BatchPoint(2, 8, 100, 1, 0.5),), onload_s=0.25, spreads=(
+                      RoleProfile("actor", (BatchPoint(1, 8, 100, 1, 0.4),), devices_per_rank=2),))},
     (3, 4, 5), 2, {("rollout", "actor"): 0.001}, 0.1, 0.2, "2 cpu", float("inf"), {"torch": "2.13.0"},
     {"rollout.max_new_tokens": "64"}, "measured", "2026-11-30T00:00:00+00:00")
 
@@ -59,9 +60,10 @@ def test_a_directory_that_cannot_be_written(tmp_path):
 
 
 def test_what_has_changed_is_said():
-    assert mismatch(PROFILE, "2 cpu", {"torch": "2.13.0"}, {"rollout.max_new_tokens": "64"}) == []
-    assert mismatch(PROFILE, "8 cuda", {"torch": "2.14.0", "ray": "3"}, {}) == [
-        "hardware: 2 cpu → 8 cuda", "torch 2.13.0 → 2.14.0", "ray unset → 3", "rollout.max_new_tokens 64 → unset"]
+    assert differences(PROFILE, "2 cpu", {"torch": "2.13.0"}, {"rollout.max_new_tokens": "64"}) == {}
+    assert differences(PROFILE, "8 cuda", {"torch": "2.14.0", "ray": "3"}, {}) == {
+        "hardware": "hardware: 2 cpu → 8 cuda", "torch": "torch 2.13.0 → 2.14.0", "ray": "ray unset → 3",
+        "rollout.max_new_tokens": "rollout.max_new_tokens 64 → unset"}
 
 
 def test_the_newest_that_fits_is_found(tmp_path):

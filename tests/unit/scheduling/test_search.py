@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlinf_cli.scheduling.costs import chunk_curve, devices_of_unit, memory_curve, stage_curve
 from rlinf_cli.scheduling.plan import Prediction
-from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Stage
+from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Spread, Stage
 from rlinf_cli.scheduling.search import Search
 from rlinf_cli.scheduling.search_arrivals import POINTS, arrivals
 from rlinf_cli.scheduling.tree import width
@@ -28,7 +29,7 @@ def brute_force(problem):
 
 def least(problem, names):
     stages = [problem.stage(name) for name in names]
-    return max(devices_of_unit(stage) for stage in stages)
+    return max(min(devices_of_unit(one) for one in stage.choices) for stage in stages)
 
 
 def merges(problem, names):
@@ -95,30 +96,39 @@ class Execution:
         return sorted(sizes)
 
     def leaf(self, stage, n, reserved):
-        usable, whole, came = self.usable(stage, reserved)
+        usable, whole, came, chosen = self.usable(stage, reserved)
         usable, pipes = [count for count in usable if count <= n], []
         for size in self.sizes() if usable else []:
             if isinstance(stage.cost, Decoding):
                 if not stage.after:
                     pipes.append((size, True, 0.0, 0.0, [min(came[count][part] for count in usable) for part in range(POINTS)]))
             elif stage.streams and size % stage.least_chunk == 0:
-                seconds = min(chunk_curve(self.problem, stage, n, size)[usable])
+                seconds = min(chunk_curve(self.problem, chosen[count], count, size)[count] for count in usable)
                 pipes.append((size, True, seconds, seconds, None))
         least = min((whole[count] for count in usable), default=INF)
         return {"whole": least, "around": least, "pipes": pipes, "exposed": self.left(stage.name)}
 
     def usable(self, stage, reserved):
         """Numbers of devices; seconds with each of them; when the parts come that it generates, if more devices than serve it are
-        left alone."""
+        left alone; and its best choice of devices a rank."""
         most = self.problem.devices
-        loaded, alone = memory_curve(stage, most)[0], stage_curve(self.problem, stage, most)
-        usable = [n for n in range(most + 1) if loaded[n] + reserved <= self.problem.device_memory and alone[n] < INF]
+        alone, chosen = np.full(most + 1, INF), {}
+        for one in stage.choices:
+            loaded, seconds = memory_curve(one, most)[0], stage_curve(self.problem, one, most)
+            for n in range(most + 1):
+                if loaded[n] + reserved <= self.problem.device_memory and seconds[n] < alone[n]:
+                    alone[n], chosen[n] = seconds[n], one
+        usable = sorted(chosen)
         if not isinstance(stage.cost, Decoding) or not usable:
-            return usable, alone, {}
+            return usable, alone, {}, chosen
         used = {n: min((m for m in usable if m <= n), key=lambda m: alone[m]) for n in range(usable[0], most + 1)}
-        counts = np.array(list(used.values()))
-        came = arrivals(self.problem, stage.cost, counts // stage.cost.devices_per_replica, alone[counts])
-        return usable, alone, dict(zip(used, came.T))
+        came = {}
+        for one in stage.choices:  # numbers of replicas of the same kind together
+            counts = {n: m for n, m in used.items() if chosen[m] == one}
+            if counts:
+                mine = np.array(list(counts.values()))
+                came |= zip(counts, arrivals(self.problem, one.cost, mine // one.unit, alone[mine]).T)
+        return usable, alone, came, chosen
 
     def merged(self, names, n, reserved):
         sum_s, left = dict.fromkeys(self.sizes(), 0.0), sum(map(self.left, names))
@@ -210,12 +220,22 @@ def stage_of(draw, name, after, units):
     if not after and draw(st.booleans()):
         cost = Decoding(Curve((1.0, 4.0), (0.1, draw(st.sampled_from([0.1, 0.16])))), draw(st.sampled_from([2, 4])),
                         draw(st.sampled_from(units)), call_s=0.1)
-        return Stage(name, cost, after, memory=memory, weights=draw(st.sampled_from(["", "w"])))
+        other = replace(cost, step_s=Curve((1.0, 4.0), (0.06, 0.13)), devices_per_replica=max(units) + 1)
+        weights = draw(st.sampled_from(["", "w"]))
+        return Stage(name, cost, after, memory=memory, weights=weights, spreads=draw(choice_of(other, memory, weights)))
     laws = tuple((ranks, Law(draw(st.sampled_from([0.0, 0.05])), draw(st.sampled_from([0.1, 0.5])), 0.01)) for ranks in (1, 4))
     cost = Batch(laws, draw(st.sampled_from(units)), draw(st.sampled_from([0.0, 0.3])), draw(st.sampled_from([0, 0, 2])))
+    other = replace(cost, laws=((1, Law(0.02, 0.08, 0.01)),), devices_per_rank=max(units) + 1)
+    weights = draw(st.sampled_from(["", "w"]))
     return Stage(name, cost, after, memory=memory, needs_device=draw(st.sampled_from([True, True, True, False])),
-                 streams=draw(st.sampled_from([True, True, False])), weights=draw(st.sampled_from(["", "w"])),
-                 least_chunk=draw(st.sampled_from([1, 2])))
+                 streams=draw(st.sampled_from([True, True, False])), weights=weights,
+                 least_chunk=draw(st.sampled_from([1, 2])), spreads=draw(choice_of(other, memory, weights)))
+
+
+def choice_of(cost, memory, weights):
+    """Perhaps another number of devices a rank, with which less memory is needed."""
+    other = Spread(cost, Memory(memory.fixed / 2, memory.shared, memory.left, memory.host))
+    return st.sampled_from([(), (), (other,)] if not weights else [()])
 
 
 def instantly(problem, plan):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rlinf_cli.scheduling.plan import Plan
 from rlinf_cli.scheduling.problem import Batch, Curve, Decoding, Law, Memory, Problem, Stage
-from rlinf_cli.scheduling.simulate import predict
+from rlinf_cli.scheduling.simulate import predict, replay
+from rlinf_cli.scheduling.simulate_events import run
 from rlinf_cli.scheduling.tree import InTurn, Leaf, SideBySide
 
 REFERENCE = [("grpo_7b", 64), ("grpo_7b", 128), ("ppo_7b", 16), ("ppo_7b", 32), ("moe_30b_a3b", 32), ("moe_30b_a3b", 64),
@@ -70,6 +71,14 @@ class TestSynchronous:
         made = problem(rollout(), trainer(token=0.1), lengths=(1, 9, 2, 2), group=2)
         assert predict(made, SPATIAL).step_s == pytest.approx(9 + 1.0)
 
+    @pytest.mark.parametrize(("whole_samples", "end"), [(False, 9 + 0.5 * 9), (True, 9 + 1.0 * 9)])
+    def test_nobody_helps_with_the_last_sample(self, whole_samples, end):
+        """The longest of three comes last, and is trained by one of two ranks."""
+        made = Problem((rollout(), trainer(token=1.0)), 3, np.array([2, 2, 9]), whole_samples=whole_samples)
+        plan = Plan(SideBySide(Leaf("rollout", 1), Leaf("actor", 2)), {"actor": 1})
+        assert predict(made, plan).step_s == pytest.approx(end)
+        assert run(made, plan, 3).step_s == pytest.approx(end)
+
     def test_chunks(self):
         made = problem(rollout(slots=1), trainer(token=0.5), lengths=(2, 2, 2, 2))
         ends = {1: 8 + 1.0, 2: 8 + 2.0, 4: 8 + 4.0}
@@ -126,6 +135,19 @@ class TestAsynchronous:
         made = problem(rollout(slots=slots), trainer(token=0.3), lengths=lengths, staleness=4)
         # the same batch again and again: the long run has a rhythm
         assert predict(made, self.plan(ahead)).step_s == pytest.approx(slot_by_slot(lengths, ahead, slots, 0.3), rel=0.1)
+
+
+class TestReplay:
+    BATCHES = (np.array([4, 4, 4, 4]), np.array([9, 1, 1, 1]), np.array([2, 2, 2, 2]))
+
+    def test_each_batch_takes_what_its_own_lengths_do(self):
+        made = problem(rollout(), trainer(), sync_s=0.5, step_s=0.25)
+        assert replay(made, TEMPORAL, self.BATCHES) == pytest.approx([4 + 0.8 + 0.75, 9 + 0.6 + 0.75, 2 + 0.4 + 0.75])
+
+    def test_generation_that_runs_ahead(self):
+        """With a slot a response and training that takes no time, a batch begins as soon as the one two before it has ended."""
+        made = problem(rollout(slots=8), trainer(token=0.0), staleness=1)
+        assert replay(made, Plan(SPATIAL.tree, staleness=1), self.BATCHES) == pytest.approx([4, 9 - 4, 0])
 
 
 def slot_by_slot(lengths, ahead, slots, token, steps=80):

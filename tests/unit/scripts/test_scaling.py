@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlinf_cli.scheduling.embodied import LIBERO, MANISKILL
@@ -33,6 +34,26 @@ def test_the_page_has_a_section_for_each_setting(scaling):
     page = scaling.PAGE.read_text(encoding="utf-8")
     titles = [setting.title for setting in scaling.SETTINGS] + [robots.name for robots, _ in scaling.ROBOTS]
     assert all(f"### {title}" in page for title in titles)
+
+
+@pytest.mark.parametrize(("title", "devices"), [("GRPO 1.5B", 128), ("PPO 14B", 64), ("GRPO 30B-A3B (MoE)", 32)])
+def test_the_page_says_what_the_script_finds(scaling, title, devices):
+    setting = next(one for one in scaling.SETTINGS if one.title == title)
+    found = scaling.language_row(setting, devices)
+    section = scaling.PAGE.read_text(encoding="utf-8").partition(f"### {title}\n")[2].partition("###")[0]
+    line = next(line for line in section.splitlines() if line.startswith(f"| {devices} |"))
+    assert line.split(" | ")[1:4] == [scaling.figure(seconds) for seconds in (found.temporal, found.spatial, found.best)]
+    assert line.endswith(f"| {found.plan.replace('|', chr(92) + '|')} |")
+
+
+def test_lengths_that_prompts_have_in_common_are_the_same_in_another_order(scaling):
+    lengths = scaling.assumed_lengths(512, 1000)
+    spreads = []
+    for share in (0.0, 0.5, 1.0):
+        found = scaling.alike(lengths, 16, share)
+        assert sorted(found) == sorted(lengths)
+        spreads.append(np.log(found).reshape(-1, 16).std(axis=1).mean())
+    assert spreads[0] > 1.2 * spreads[1] > 5 * spreads[2]
 
 
 def test_a_section(scaling):

@@ -34,7 +34,8 @@ def plan(source: str | None, top: int, explain: bool, out: Path | None, as_json:
     is shown beside the others.
     """
     from rlinf_cli.plugins.loader import plugins
-    from rlinf_cli.runs.planned import ANALYTIC, plan_run
+    from rlinf_cli.runs.planned import plan_run
+    from rlinf_cli.runs.profiles import ANALYTIC
 
     count = params["devices"] if (params["devices"] or "").isdigit() else None
     shape = params["model"] if (source or "").startswith(ANALYTIC) else None  # a model that nobody needs to have

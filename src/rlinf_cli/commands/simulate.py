@@ -36,7 +36,7 @@ def simulate(plan: Path, source: str | None, lengths: str, iterations: int | Non
     train. With --devices N each role gets the same share of N devices, whether this machine has them or not.
     """
     from rlinf_cli.plugins.loader import plugins
-    from rlinf_cli.runs.planned import ANALYTIC
+    from rlinf_cli.runs.profiles import ANALYTIC
     from rlinf_cli.runs.simulation import profile_of, simulate_plan, write_trace
 
     count = params["devices"] if (params["devices"] or "").isdigit() else None

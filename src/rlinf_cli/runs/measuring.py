@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import os
-import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from statistics import median
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.flow.timeline import Call
 from rlinf_cli.flow.worker import methods
-from rlinf_cli.runs.breakdown import StepTime
+from rlinf_cli.runs.breakdown import StepTime, pieces
+from rlinf_cli.runs.conditions import settings, versions
 from rlinf_cli.runs.roles import load_worker
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, Profile, RoleProfile
@@ -24,12 +20,11 @@ from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workflows.base import Role
 
 FEWEST_STEPS = 8
-"""Decode steps that a number of active responses must have been measured with."""
-SETTINGS = ("workflow", "model.name", "algorithm.name", "algorithm.epochs", "algorithm.minibatches", "rollout.group_size",
-            "rollout.max_prompt_tokens", "rollout.max_new_tokens", "deterministic")
-"""Keys that the numbers of a profile depend on, whatever the plugins; of `engine` and `trainer` besides all, but for these."""
-OF_NO_EFFECT = ("lr", "schedule", "warmup_steps", "betas", "weight_decay", "max_grad_norm", "lora_alpha")
-VERSIONS = ("rlinf-cli", "torch", "transformers", "ray")
+"""Decode steps of a point of the curve."""
+ALIKE = 1.5
+"""Numbers of active responses within this ratio may be taken together."""
+_WORK = (None, "sync", "onload", "offload")
+"""What a call does that is no waiting for others."""
 
 
 @dataclass
@@ -50,36 +45,45 @@ class StepMeasurements:
     def __init__(self, config: RunConfig, roles: Sequence[Role]) -> None:
         self._config, self._roles = config, {role.name: role for role in roles}
         self._measured = {role.name: _RoleSteps() for role in roles}
+        self._circles: dict[str, list[BatchPoint]] = {role.circle: [] for role in roles if role.circle}
+        """Of the roles that pass items around, as a whole."""
         self._lengths: list[int] = []
-        self._sync: list[float] = []
-        self._idle: list[float] = []
+        self._sync: dict[int, list[float]] = defaultdict(list)
+        self._between: dict[int, list[float]] = defaultdict(list)
+        """Most ranks of a role -> seconds of each step: what the program itself needs grows with the number of processes."""
 
     def add(self, report: StepReport, ranks: Mapping[str, int]) -> None:
         """A step that has ended, on so many ranks of each role."""
         assert report.time is not None
         self._lengths += report.lengths
-        self._idle.append(between_s(report))
         waits = (call.timing.kinds.get("sync", 0.0) for call in _calls(report.time))
-        self._sync.append(max(waits, default=0.0))
+        self._sync[max(ranks.values())].append(max(waits, default=0.0))
+        if report.time.opened >= report.time.began:  # else the step before was still under way
+            self._between[max(ranks.values())].append(between_s(report.time, report.usage))
         for name, measured in self._measured.items():
             if name in report.usage:
                 _add_usage(measured, report.usage[name], ranks[name], report.count)
             elif seconds := computed(name, report.time):
                 measured.points.append(batch_point(report, ranks[name], max(seconds.values()), self._chunks(name, report)))
+        for circle, points in self._circles.items():
+            points.append(as_a_whole([role for role, one in self._roles.items() if one.circle == circle], report, ranks))
         for (name, kind), took in report.moves.items():
             self._measured[name].moves.setdefault(kind, []).append(took)
 
     def profile(self, hardware: str, device_memory: float = float("inf")) -> Profile:
         """What has been measured."""
         return Profile(
-            self._config.workflow, {name: self._role(name, found) for name, found in self._measured.items()},
-            tuple(self._lengths), self._config.rollout.group_size, {}, median(self._sync or [0.0]), median(self._idle or [0.0]),
+            self._config.workflow, {**{name: self._role(name, found) for name, found in self._measured.items()},
+                                    **{name: RoleProfile(name, tuple(points)) for name, points in self._circles.items()}},
+            tuple(self._lengths), self._config.rollout.group_size, {}, _at_most(self._sync), _at_most(self._between),
             hardware, device_memory, versions(), settings(self._config), "measured",
             datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
     def _chunks(self, name: str, report: StepReport) -> int:
-        """In how many pieces the role took the step."""
-        chunk = report.metrics.get("actor/chunk", 0.0) if self._roles[name].stateful else 0.0
+        """In how many pieces the role took the step; 0: nobody counted them."""
+        if not self._roles[name].stateful or self._roles[name].scores:
+            return report.chunks.get(name, 0)
+        chunk = report.metrics.get("actor/chunk", 0.0)
         return max(1, round(report.count / chunk / self._config.rollout.group_size)) if chunk else 1
 
     def _role(self, name: str, found: _RoleSteps) -> RoleProfile:
@@ -88,6 +92,19 @@ class StepMeasurements:
         return RoleProfile(
             name, tuple(found.points), tuple(decode_points(found.decoding)), found.slots, median(found.prefill or [0.0]),
             onload_s=onload, offload_s=offload, needs_device=any(method.on_device for method in spec.values()))
+
+
+def as_a_whole(roles: Collection[str], report: StepReport, ranks: Mapping[str, int]) -> BatchPoint:
+    """Of a circle: from the first call of its roles to the end of the last."""
+    assert report.time is not None
+    timings = [call.timing for call in _calls(report.time) if call.role in roles]
+    seconds = max(one.began + one.total for one in timings) - min(one.began for one in timings)
+    return batch_point(report, max(ranks[role] for role in roles), seconds)
+
+
+def _at_most(seconds: Mapping[int, Sequence[float]]) -> float:
+    """The median of those with the most ranks."""
+    return median(seconds[max(seconds)]) if seconds else 0.0
 
 
 def computed(role: str, spent: StepTime) -> dict[int, float]:
@@ -99,21 +116,50 @@ def computed(role: str, spent: StepTime) -> dict[int, float]:
     return seconds
 
 
+def _loaded(call: Call) -> float:
+    """Since when it has its devices."""
+    ready = (end for _, end, kind in call.timing.spans if kind in ("wait_lock", "onload", "offload"))
+    return call.timing.began + max(ready, default=0.0)
+
+
 def batch_point(report: StepReport, ranks: int, seconds: float, chunks: int = 1) -> BatchPoint:
     """A step's samples, shared by so many ranks."""
     return BatchPoint(ranks, -(-report.count // ranks), -(-sum(report.lengths) // ranks), chunks, seconds)
 
 
-def between_s(report: StepReport) -> float:
-    """Seconds of a step in which nobody computes, moves or waits for data."""
-    return report.metrics["timing/idle_s"] + report.metrics["timing/wait_lock_s"]
+def between_s(spent: StepTime, generating: Collection[str] = ()) -> float:
+    """Seconds of a step in which no role works, on any device: nobody computes, moves, or passes weights on. What the roles
+    `generating` do is work from beginning to end."""
+    found, at = 0.0, spent.began
+    for start, end in sorted(_work(spent, generating)):
+        found += max(0.0, min(start, spent.ended) - at)
+        at = max(at, end)
+    return found + max(0.0, spent.ended - at)
+
+
+def _work(spent: StepTime, generating: Collection[str]) -> Iterator[tuple[float, float]]:
+    for placed in spent.calls:
+        yield from ((start, end) for start, end, kind in pieces(placed.call) if kind in _WORK and end > start)
+        if placed.call.role in generating and not placed.call.beside:
+            yield _loaded(placed.call), placed.call.timing.began + placed.call.timing.total
 
 
 def decode_points(entries: Mapping[tuple[int, int], Sequence[float]]) -> Iterator[DecodePoint]:
-    """From (replicas, active responses) -> (decode steps, seconds), those that were measured with enough steps."""
+    """From (replicas, active responses) -> (decode steps, seconds). Where a number has too few steps, it counts with the next
+    ones: short responses have few steps of each. What is too little even so is left out."""
+    pool: list[tuple[int, float, float]] = []
+    before = 0
     for (replicas, active), (steps, seconds) in sorted(entries.items()):
-        if active and steps >= FEWEST_STEPS:
-            yield DecodePoint(replicas, active, seconds / steps)
+        if not active or not steps:
+            continue
+        if pool and (replicas != before or active > ALIKE * pool[0][0]):
+            pool = []
+        pool.append((active, steps, seconds))
+        before, count = replicas, sum(steps for _, steps, _ in pool)
+        if count >= FEWEST_STEPS:
+            mean = sum(active * steps for active, steps, _ in pool) / count
+            yield DecodePoint(replicas, round(mean), sum(seconds for _, _, seconds in pool) / count)
+            pool = []
 
 
 def add_decoding(entries: dict[tuple[int, int], list[float]], usages: Iterable[Usage], replicas: int) -> None:
@@ -138,43 +184,3 @@ def _add_usage(measured: _RoleSteps, usages: Sequence[Usage], replicas: int, cou
 def _calls(spent: StepTime) -> Iterator[Call]:
     """The ordinary ones."""
     return (placed.call for placed in spent.calls if not placed.call.beside)
-
-
-def versions() -> dict[str, str]:
-    """Of what the numbers depend on; nothing is imported."""
-    return {"python": platform.python_version(), **dict(_versions())}
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in VERSIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            yield name, importlib.metadata.version(name)
-
-
-def settings(config: RunConfig) -> dict[str, str]:
-    """The keys that the numbers of a profile depend on."""
-    every = _flat(config.to_dict())
-    return {key: value for key, value in every.items() if key in SETTINGS or (
-        key.startswith(("engine.", "trainer.")) and key.rpartition(".")[2] not in OF_NO_EFFECT)}
-
-
-def _flat(tree: Mapping[str, object], before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": str(value)}
-    return found
-
-
-def hardware(kind: str, devices: int) -> str:
-    """`2 cpu · Intel Xeon 8488C · 24 GB`."""
-    return " · ".join([f"{devices} {kind}", _processor(), f"{_memory_gb():.0f} GB"])
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _memory_gb() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9

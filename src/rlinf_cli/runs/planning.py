@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from rlinf_cli.config.schema import RunConfig
-from rlinf_cli.errors import UsageError
+from rlinf_cli.errors import CapacityError, UsageError
 from rlinf_cli.flow.placement import Bounds, Placement, Ranks
 from rlinf_cli.scheduling import plan_file
 from rlinf_cli.scheduling.costs import devices_of_unit, feasible
 from rlinf_cli.scheduling.fit import Node, problem_of
 from rlinf_cli.scheduling.plan import Found, Plan
 from rlinf_cli.scheduling.plan_file import PlanFile
-from rlinf_cli.scheduling.problem import Problem, Stage
+from rlinf_cli.scheduling.problem import Decoding, Problem, Stage
 from rlinf_cli.scheduling.profile import Profile, RoleProfile
 from rlinf_cli.scheduling.search import search
 from rlinf_cli.scheduling.tree import InTurn, Leaf, SideBySide, Tree
@@ -24,6 +24,8 @@ from rlinf_cli.workers.algorithm import trait
 from rlinf_cli.workers.streaming import can_stream
 from rlinf_cli.workflows.base import Role
 
+AUTO = "auto"
+"""The placement that a run finds for itself."""
 TOP = 8
 """Plans that are simulated, unless somebody asks for more."""
 
@@ -31,8 +33,30 @@ TOP = 8
 def choose(problem: Problem, roles: Sequence[Role], kind: str = "", top: int = TOP) -> tuple[Placement, Found]:
     """The fastest execution of a workflow's roles, `found.best`, and where it runs them. Raises CapacityError naming what
     stands in the way where there is none."""
-    found = search(problem, top)
-    return placement_of(found.best, problem, roles, kind), found
+    found, problem = _searched(problem, top)
+    chunk = {name: size for name, size in found.best.chunk.items() if _costs_chunks(problem.stage(name))}
+    best = replace(found.best, chunk=chunk)
+    return placement_of(best, problem, roles, kind), replace(found, best=best)
+
+
+def _searched(problem: Problem, top: int) -> tuple[Found, Problem]:
+    """The better of both ways to run cycles, in turn on the same devices or each member on its own, and its problem."""
+    found, other = search(problem, top), problem.with_cycles_apart()
+    if other is None:
+        return found, problem
+    try:
+        apart = search(other, top)
+    except CapacityError:
+        return found, problem
+    assert found.best.prediction is not None
+    assert apart.best.prediction is not None
+    return (apart, other) if apart.best.prediction.step_s < found.best.prediction.step_s else (found, problem)
+
+
+def _costs_chunks(stage: Stage) -> bool:
+    """Whether it is known what a chunk costs however small it is: else none is too small for the search, and the run itself finds
+    out which is."""
+    return isinstance(stage.cost, Decoding) or any(law.chunk_s for _, law in stage.cost.laws)
 
 
 # ---- what is searched for ----
@@ -40,10 +64,18 @@ def choose(problem: Problem, roles: Sequence[Role], kind: str = "", top: int = T
 
 def problem_for(config: RunConfig, roles: Sequence[Role], devices: int, profile: Profile) -> Problem:
     """What a placement of these roles is searched with. Raises UsageError where the profile lacks a role."""
-    rollout = config.rollout
+    rollout, env = config.rollout, config.env
+    if env.name:
+        return problem_of(profile, nodes_of(config, roles, profile), devices=devices, samples=env.count, group=env.group,
+                          staleness=rollout.staleness, seed=config.seed)
     return problem_of(profile, nodes_of(config, roles, profile), devices=devices, samples=rollout.prompts * rollout.group_size,
                       group=rollout.group_size, max_new_tokens=rollout.max_new_tokens, staleness=rollout.staleness,
                       seed=config.seed)
+
+
+def noted(problem: Problem, note: str) -> Problem:
+    """With one more thing that the reader must know, if it is any."""
+    return replace(problem, notes=(note, *problem.notes)) if note else problem
 
 
 def nodes_of(config: RunConfig, roles: Sequence[Role], profile: Profile) -> list[Node]:
@@ -60,14 +92,16 @@ def nodes_of(config: RunConfig, roles: Sequence[Role], profile: Profile) -> list
 
 def _node(config: RunConfig, name: str, members: Sequence[Role], after: tuple[str, ...], measured: RoleProfile,
           streams: bool) -> Node:
-    trains = any(role.stateful for role in members)
+    # a critic is trained as well, but what it gives goes on before, and generation does not wait for it
+    trains = any(role.stateful and not role.scores for role in members)
     weights = "policy" if config.cluster.fused and (trains or measured.decoding) else ""
     return Node(name, after, tuple(role.name for role in members) if len(members) > 1 else (), measured.needs_device,
-                1 if all(role.ranks == "one" for role in members) else 0, streams or not trains, trains, weights)
+                1 if all(role.ranks == "one" for role in members) else 0, streams or not trains, trains, weights,
+                tuple(ranks for ranks in range(1, config.env.count + 1) if config.env.count % (2 * ranks) == 0))
 
 
 def _measured_as(role: str, profile: Profile) -> str:
-    found = next((name for name in profile.roles if role in name.split("+")), None)
+    found = max((name for name in profile.roles if role in name.split("+")), key=lambda name: name.count("+"), default=None)
     if found is None:
         raise UsageError(f"the profile has no role '{role}' (it has {', '.join(profile.roles)}): it is of another workflow "
                          "or algorithm; measure this one with: rlinf profile")
@@ -105,7 +139,7 @@ def placement_of(plan: Plan, problem: Problem, roles: Sequence[Role], kind: str 
 
     `ranks`: of roles that are placed by hand.
     """
-    given = ranks or {}
+    given, problem = ranks or {}, problem.spread(plan.units)
     placed = {role.name: given.get(role.name) or _seats(plan, problem, role) for role in roles}
     fixed = frozenset(role.name for role in roles if role.ranks != "all")
     return Placement(placed, kind, granularity=dict(_granularity(plan, problem, roles, placed)), fixed=fixed)
@@ -120,6 +154,10 @@ def _seats(plan: Plan, problem: Problem, role: Role) -> Ranks:
     devices, unit = plan.devices.get(stage.name, range(0)), devices_of_unit(stage)
     if not devices:
         return tuple((device,) for device in _beside(plan, problem, stage)[: 1 if role.ranks == "one" else None])
+    widths = dict(stage.widths).get(len(devices))
+    if widths is not None:
+        before = sum(widths[: stage.members.index(role.name)])
+        devices = devices[before : before + widths[stage.members.index(role.name)]]
     count = 1 if role.ranks == "one" else len(devices) // unit
     return tuple(tuple(devices[first:first + unit]) for first in range(0, count * unit, unit))
 
@@ -159,11 +197,14 @@ def _granularity(plan: Plan, problem: Problem, roles: Sequence[Role],
 def plan_of(placement: Placement, problem: Problem) -> Plan:
     """The plan that a placement amounts to, so that what it costs can be predicted. Devices that some ranks of a role share with
     another role, and others not, are taken to be shared by all; ranks that never get anything are left out."""
+    units = {stage.name: len(placement[role][0]) for stage in problem.stages if stage.spreads
+             for role in stage.members if role in placement}
+    problem = problem.spread(units)
     places = {stage.name: frozenset(device for role in stage.members if role in placement for device in placement.devices(role))
               for stage in problem.stages}
     tree = _tree(problem, [(stage, places[stage.name] if stage.needs_device else frozenset()) for stage in problem.stages])
     chunk = {name: min(problem.samples, high * problem.group) for name, (_, high) in placement.granularity.items()}
-    return Plan(tree, chunk, problem.staleness)
+    return Plan(tree, chunk, problem.staleness, units=units)
 
 
 def _tree(problem: Problem, stages: Sequence[tuple[Stage, frozenset[int]]]) -> Tree:

@@ -22,7 +22,8 @@ from rlinf_cli.plugins.registry import Plugins
 from rlinf_cli.runs.files import logs_of
 from rlinf_cli.runs.flow import Interlude, RunFlow, prompt_of
 from rlinf_cli.runs.launch import terminate_as_interrupt
-from rlinf_cli.runs.preflight import Prepared, admit, place, prepare
+from rlinf_cli.runs.placing import place
+from rlinf_cli.runs.preflight import Prepared, admit, prepare
 from rlinf_cli.runs.profiling_steps import Observed
 from rlinf_cli.runs.progress import Progress
 from rlinf_cli.runs.roles import Roles
@@ -45,7 +46,8 @@ _SAMPLES = 64
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be measured. `batches`: prompts in a step; none: a quarter of `rollout.prompts`, half and all of them."""
+    """What is to be measured. `batches`: prompts in a step, or environments; none: a quarter of `rollout.prompts`, or of
+    `env.count`, half and all of them."""
 
     batches: Sequence[int] = ()
     repeat: int = REPEAT
@@ -85,8 +87,8 @@ class Session:
 
 def open_profile(config: RunConfig, wanted: Wanted, plugins: Plugins) -> Session:
     """Check everything. Raises RlinfError at the first thing that is wrong."""
-    prompts = config.rollout.prompts
-    batches = sorted(set(wanted.batches)) or sorted({max(1, prompts // 4), max(1, prompts // 2), prompts})
+    whole = config.env.count if config.env.name else config.rollout.prompts
+    batches = sorted(set(wanted.batches)) or sorted({max(1, whole // 4), max(1, whole // 2), whole})
     prepared = prepare(_as_measured(config, batches[-1]), plugins)
     for role in wanted.roles:
         if role not in prepared.roles:
@@ -146,20 +148,35 @@ class _Measuring:
 
     def run(self) -> None:
         """One number of devices after the other; each has its part of the time that is left."""
-        prepared, numbers = self.session.prepared, doubling(len(self.cluster.devices))
+        numbers, session = doubling(len(self.cluster.devices)), self.session
+        acts = bool(session.prepared.config.env.name)
+        # environments stay as many as they were launched with
+        parts = [(number, [size]) for number in numbers for size in session.batches] if acts else [
+            (number, session.batches) for number in numbers]
         roles: Roles | None = None
         spent = 0.0
-        for place_, number in enumerate(numbers):
-            placement = self._placement(number)
+        for place_, (number, sizes) in enumerate(parts):
             self.progress.phase(f"loading the model on {_devices(number, self.cluster.devices[0].kind)}")
-            if roles is None:
-                roles = Roles(replace(prepared, placement=placement), self.cluster)
-                roles.launch(None)
-            else:
-                roles.move(placement, None)
+            roles = self._launched(roles, number, sizes)
             began = time.monotonic()
-            self._measure(roles, number, (self.session.wanted.budget_s - spent) / (len(numbers) - place_), life=place_)
+            self._measure(roles, number, sizes, (session.wanted.budget_s - spent) / (len(parts) - place_), life=place_)
             spent += time.monotonic() - began
+
+    def _launched(self, before: Roles | None, number: int, sizes: Sequence[int]) -> Roles:
+        """On so many devices; in place of those that there are."""
+        prepared, placement = self.session.prepared, self._placement(number)
+        config = prepared.config
+        if before is not None and not config.env.name:
+            before.move(placement, None)
+            return before
+        if before is not None:
+            before.stop()
+        if config.env.name:
+            each = number * config.env.halves if config.env.halves else 2 * number
+            config = replace(config, env=replace(config.env, count=-(-sizes[0] // each) * each))
+        roles = Roles(replace(prepared, config=config, placement=placement), self.cluster)
+        roles.launch(None)
+        return roles
 
     def result(self, seconds: float) -> Profiled:
         devices = self.cluster.devices
@@ -173,21 +190,22 @@ class _Measuring:
         prepared = self.session.prepared
         return place(prepared.config, list(prepared.roles.values()), number, self.cluster.devices[0].kind)
 
-    def _measure(self, roles: Roles, number: int, budget_s: float, life: int) -> None:
+    def _measure(self, roles: Roles, number: int, batches: Sequence[int], budget_s: float, life: int) -> None:
         """The first step, in which everything is new, is not counted."""
         session, deadline = self.session, time.monotonic() + budget_s * (1 - DECODING)
-        rounds = [size for _ in range(session.wanted.repeat) for size in session.batches]
-        sizes = [session.batches[-1], *rounds]
+        rounds = [size for _ in range(session.wanted.repeat) for size in batches]
+        sizes = [batches[-1], *rounds]
         ranks = {role: len(seats) for role, seats in roles.placement.items()}
         config = replace(session.prepared.config, steps=len(sizes))
         what = f"measuring on {_devices(number, self.cluster.devices[0].kind)}"
-        self.progress.phase(f"{what}: steps of {', '.join(map(str, session.batches))} prompts")
+        unit = "environments" if config.env.name else "prompts"
+        self.progress.phase(f"{what}: steps of {', '.join(map(str, batches))} {unit}")
 
         def on_step(report: StepReport) -> None:
             self.cluster.progressed()
             if report.number > 1:
                 self.observed.add(report, ranks)
-            if time.monotonic() > deadline and report.number > len(session.batches):
+            if time.monotonic() > deadline and report.number > len(batches):
                 flow.leave()
 
         stream = Batches(session.prepared.stream, sizes, config)

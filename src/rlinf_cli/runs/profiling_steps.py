@@ -9,25 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.devices import gpu_memory
 from rlinf_cli.flow.handle import Handle
 from rlinf_cli.rl.trajectory import Sample
-from rlinf_cli.runs.breakdown import StepTime
+from rlinf_cli.runs.conditions import hardware
 from rlinf_cli.runs.doctor import memory
 from rlinf_cli.runs.measuring import (
     StepMeasurements,
     add_decoding,
+    as_a_whole,
     batch_point,
-    between_s,
     computed,
     decode_points,
-    hardware,
 )
 from rlinf_cli.runs.step import RunStep, StepReport
-from rlinf_cli.scheduling.fit import decoding
-from rlinf_cli.scheduling.graph import Called, Graph, Node, graph_of, verify
+from rlinf_cli.scheduling.fit import decoding, nonnegative
+from rlinf_cli.scheduling.graph import Called, Graph, graph_of, verify
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workflows.base import Role
@@ -47,19 +48,24 @@ class Observed:
     """Of all steps, on all numbers of devices."""
 
     def __init__(self, config: RunConfig, roles: Sequence[Role]) -> None:
+        self._config, self._roles = config, roles
         self._steps = StepMeasurements(config, roles)
         self._memory: dict[tuple[str, int], tuple[float, float]] = {}
         """(role, ranks) -> most bytes of a process, most of them that were freed for others."""
         self._transfers: list[float] = []
         self._circles: dict[str, list[BatchPoint]] = defaultdict(list)
         self._decoding: dict[str, list[DecodePoint]] = defaultdict(list)
-        self._between: dict[int, list[float]] = defaultdict(list)
-        """Ranks -> seconds of each step in which nobody computes: with more of them, the first to end waits for the others."""
         self._generated: dict[str, list[_Generated]] = defaultdict(list)
         self._calls: dict[Called, None] = {}
         """Of all steps: not every one need do everything."""
         self.graph = Graph(())
         self.differences: list[str] = []
+
+    def without_steps(self) -> Observed:
+        """What was seen of calls and memory, to add other steps to."""
+        found = Observed(self._config, self._roles)
+        found._memory, found._calls, found.graph = self._memory, self._calls, self.graph
+        return found
 
     def look(self, ranks: Mapping[str, int], step: RunStep) -> None:
         """A step whose channels are still there."""
@@ -73,14 +79,13 @@ class Observed:
     def add(self, report: StepReport, ranks: Mapping[str, int]) -> None:
         """A step that is to be counted, on so many ranks of each role."""
         self._steps.add(report, ranks)
-        self._between[max(ranks.values())].append(between_s(report))
         for role, usages in report.usage.items():
             self._add_generation(role, usages, report, ranks[role])
         if report.samples:
             self._transfers.append(transfer_s(report.samples))
         for node in self.graph.nodes:
             if len(node.roles) > 1 and report.time is not None:
-                self._circles[node.name].append(_as_a_whole(node, report, report.time, max(ranks[role] for role in node.roles)))
+                self._circles[node.name].append(as_a_whole(node.roles, report, ranks))
 
     def add_decoding(self, role: str, usages: Sequence[Usage]) -> None:
         """Of all replicas at once."""
@@ -92,10 +97,10 @@ class Observed:
         """All of it. `kind`, `devices`: of the devices that there are."""
         found = self._steps.profile(hardware(kind, devices), memory()[0] / devices if kind == "cpu" else gpu_memory())
         roles = {name: self._role(role) for name, role in found.roles.items()}
-        whole = {name: RoleProfile(name, tuple(points)) for name, points in self._circles.items()}
+        whole = {name: RoleProfile(name, tuple(points), memory=self._memory_of(name.split("+")))
+                 for name, points in self._circles.items()}
         each = median(self._transfers or [0.0])
-        between = median(self._between[min(self._between)]) if self._between else 0.0
-        return replace(found, roles=roles | whole, transfers=dict.fromkeys(self.graph.edges, each), step_s=between)
+        return replace(found, roles=roles | whole, transfers=dict.fromkeys(self.graph.edges, each))
 
     def _look(self, handle: Handle, ranks: int) -> None:
         loaded, freed = self._memory.get((handle.role, ranks), (0.0, 0.0))
@@ -103,6 +108,12 @@ class Observed:
         freed = max([freed, *(float(move.size) for move in moves if move.kind == "offload")])
         used = handle.device_memory() if handle.group.seats[0].kind == "cuda" else handle.peak_memory()
         self._memory[handle.role, ranks] = max([loaded, *map(float, used)]), freed
+
+    def _memory_of(self, members: Sequence[str]) -> tuple[MemoryPoint, ...]:
+        """Of several roles on the same devices, where each was measured."""
+        counts = sorted(set.intersection(*({ranks for own, ranks in self._memory if own == name} for name in members)))
+        sums = ((ranks, *map(sum, zip(*(self._memory[name, ranks] for name in members), strict=True))) for ranks in counts)
+        return tuple(MemoryPoint(ranks, loaded, max(0.0, loaded - freed)) for ranks, loaded, freed in sums)
 
     def _role(self, role: RoleProfile) -> RoleProfile:
         name = role.role
@@ -113,14 +124,16 @@ class Observed:
         steps = self._generated[name]
         if not steps_s or not steps:
             return found
-        return replace(found, batches=tuple(step.point for step in steps), prefill_s=median(_besides(found, steps)))
+        call_s, each_s = _besides(found, steps)
+        return replace(found, batches=tuple(step.point for step in steps), call_s=call_s, prefill_s=each_s)
 
     def _add_generation(self, role: str, usages: Sequence[Usage], report: StepReport, ranks: int) -> None:
         assert report.time is not None
         seconds = computed(role, report.time)
         if seconds:
             point = batch_point(report, ranks, max(seconds.values()))
-            self._generated[role].append(_Generated(point, sum(seconds.values()), report.count, tuple(usages)))
+            took = max(sum(seconds.values()), sum(usage.occupied for usage in usages))  # an engine may go on while a call waits
+            self._generated[role].append(_Generated(point, took, report.count, tuple(usages)))
 
 
 def transfer_s(samples: Sequence[Sample]) -> float:
@@ -135,20 +148,24 @@ def transfer_s(samples: Sequence[Sample]) -> float:
     return seconds / len(samples)
 
 
-def _besides(role: RoleProfile, steps: Sequence[_Generated]) -> Iterator[float]:
-    """Seconds that a response took besides its decode steps, in each step on the fewest ranks: reading the prompt, and all that
-    is done for it outside of the engine."""
-    cost, fewest = decoding(role), min(step.point.ranks for step in steps)
+def _besides(role: RoleProfile, steps: Sequence[_Generated]) -> tuple[float, float]:
+    """Seconds that a replica takes besides its decode steps, once a batch, and for each response: reading the prompt, and all that
+    is done for it outside of the engine. All of it goes with responses where every step had as many."""
+    cost = decoding(role)
+    found: dict[float, list[float]] = defaultdict(list)
     for step in steps:
-        if step.point.ranks == fewest and step.count:
-            slower = float(cost.slowdown.at(float(fewest)))
-            known = sum(slower * entry[0] * float(cost.step_s.at(float(active))) for usage in step.usage
-                        for active, entry in itertools.chain(usage.decoding.items(), usage.mixed.items()))
-            yield max(0.0, step.seconds - known) / step.count / slower
+        replicas, slower = step.point.ranks, float(cost.slowdown.at(float(step.point.ranks)))
+        known = sum(made * float(cost.step_s.at(float(active))) for usage in step.usage for active, made in _made(usage))
+        found[step.count / replicas].append((step.seconds / slower - known) / replicas)
+    counts, seconds = np.array(list(found)), np.array([median(each) for each in found.values()])
+    if len(found) == 1:
+        return 0.0, max(0.0, float(seconds[0] / max(counts[0], 1.0)))
+    call_s, each_s = nonnegative(np.stack([np.ones_like(counts), counts], axis=1), seconds)
+    return float(call_s), float(each_s)
 
 
-def _as_a_whole(node: Node, report: StepReport, spent: StepTime, ranks: int) -> BatchPoint:
-    """From the first call of a circle's roles to the end of the last."""
-    calls = [placed.call.timing for placed in spent.calls if placed.call.role in node.roles and not placed.call.beside]
-    seconds = max(one.began + one.total for one in calls) - min(one.began for one in calls)
-    return batch_point(report, ranks, seconds)
+def _made(usage: Usage) -> Iterator[tuple[int, float]]:
+    """Active responses, and decode steps with so many: all of them, by whomever the engine was driven."""
+    for active, (steps, _) in itertools.chain(usage.decoding.items(), usage.mixed.items()):
+        yield active, steps
+    yield from usage.undriven.items()

@@ -20,8 +20,8 @@ from rlinf_cli.plugins.registry import Plugins
 from rlinf_cli.runs.breakdown import Placed, StepTime, break_down
 from rlinf_cli.runs.files import explained
 from rlinf_cli.runs.naming import RECORD
-from rlinf_cli.runs.planned import read_profile
-from rlinf_cli.runs.planning import plan_of, problem_for
+from rlinf_cli.runs.planning import noted, plan_of, problem_for
+from rlinf_cli.runs.profiles import read_profile
 from rlinf_cli.runs.trace import TraceWriter
 from rlinf_cli.scheduling import plan_file, simulate_events
 from rlinf_cli.scheduling.costs import device_groups, feasible
@@ -90,18 +90,18 @@ def simulate_plan(path: Path, config: RunConfig, plugins: Plugins, source: str |
     roles = plugins.get("workflow", config.workflow).load()().roles(config)
 
     def problem_on(count: int, profile: str) -> tuple[Problem, str]:
-        found, name = read_profile(config, roles, source or profile or None, count, shape or config.model.name)
-        problem = problem_for(config, roles, count, found)
-        return (_with_lengths(problem, lengths, config) if lengths else problem), name
+        known = read_profile(config, roles, source or profile or None, count, shape or config.model.name)
+        problem = noted(problem_for(config, roles, count, known.profile), known.note)
+        return (_with_lengths(problem, lengths, config) if lengths else problem), known.name
 
     file = _file_of(path, roles, lambda count: problem_on(count, "")[0])
     problem, name = problem_on(devices or file.devices, file.profile)
     if devices and devices != file.devices:
         file = stretched(file, problem)
-    plan_file.validate(file, problem)
-    predicted, simulation = predict(problem, file.plan), simulate_events.run(problem, file.plan, iterations)
-    shown = replace(predicted, step_s=simulation.step_s, busy=simulation.busy(file.plan.tree))
-    return Simulated(problem, replace(file.plan, prediction=shown), simulation, name, predicted.step_s)
+    plan = plan_file.validate(file, problem)
+    predicted, simulation = predict(problem, plan), simulate_events.run(problem, plan, iterations)
+    shown = replace(predicted, step_s=simulation.step_s, busy=simulation.busy(plan.tree))
+    return Simulated(problem, replace(plan, prediction=shown), simulation, name, predicted.step_s)
 
 
 # ---- the plan ----
@@ -127,8 +127,9 @@ def profile_of(path: Path) -> str:
 def stretched(file: PlanFile, problem: Problem) -> PlanFile:
     """The same tree on all devices of the problem: each role has the same share of them as before, rounded down to what it can
     use."""
-    tree = _stretch(file.plan.tree, problem, problem.devices / file.devices)
-    return replace(file, plan=replace(file.plan, tree=tree), devices=problem.devices, roles={})
+    units = file.units(problem)
+    tree = _stretch(file.plan.tree, problem.spread(units), problem.devices / file.devices)
+    return replace(file, plan=replace(file.plan, tree=tree, units=units), devices=problem.devices, roles={})
 
 
 def _stretch(tree: Tree, problem: Problem, factor: float) -> Tree:

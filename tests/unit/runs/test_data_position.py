@@ -118,7 +118,7 @@ def test_more_prompts_a_step_begin_behind_what_was_taken(prepared):
 class LateCall:
     """A call that has not ended when an interrupt looks at it, and has when it is saved."""
 
-    role, ended, ranks, group = "actor", False, (), SimpleNamespace(present=())
+    role, method, ended, ranks, group = "actor", "train", False, (), SimpleNamespace(present=())
 
     def done(self):
         return self.ended

@@ -310,3 +310,19 @@ def test_no_torch_is_imported_for_a_copy(run, target, python):
                      "print(export_model(sys.argv[1], Path(sys.argv[2])).dtype, 'torch' in sys.modules)",
                      run.path, target)
     assert process.communicate(timeout=20)[0] == "float32 False\n"
+
+
+def test_the_critic_is_exported_in_place_of_the_policy(run, target):
+    with pytest.raises(UsageError, match="has no critic, its run trained none: leave out --critic"):
+        export_model(run.path, target, critic=True)
+    from transformers import AutoModelForTokenClassification, Qwen2ForTokenClassification
+
+    model = Qwen2ForTokenClassification(Qwen2Config(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                                                    num_attention_heads=2, num_key_value_heads=1, num_labels=1))
+    with Checkpoints(run.checkpoints, keep_last=9).write(30, {"step": 30}) as path:
+        tiny_model(30).save_pretrained(path / "model")
+        model.save_pretrained(path / "critic" / "model")
+    exported = export_model(run.path, target, critic=True, dtype="bfloat16")
+    assert (exported.step, exported.dtype) == (30, "bfloat16")
+    loaded = AutoModelForTokenClassification.from_pretrained(target, dtype=torch.float32)
+    assert torch.allclose(loaded.score.weight, model.score.weight, atol=1e-2)

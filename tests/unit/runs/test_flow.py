@@ -21,10 +21,11 @@ PROMPTS = 3
 class Handle:
     """A call that ends when it is waited for, if not told to fail; `result` is made then."""
 
-    ranks, group = (0,), SimpleNamespace(present=(0,))
+    role, ranks, group = "actor", (0,), SimpleNamespace(present=(0,))
 
     def __init__(self, name, world, result=lambda: None, error=None):
         self.name, self.world, self._result, self.error = name, world, result, error
+        self.method, self.wiring = name.partition(" ")[0], SimpleNamespace(outs=("made",) if name.startswith("make") else ())
         self.ended = False
 
     def end(self):
@@ -348,3 +349,30 @@ def test_a_cancelled_call_is_waited_for_but_not_one_whose_process_is_started_aga
     module._await([late], 0.1)
     assert late.looks > 1
     assert time.monotonic() - began < 10
+
+
+def opened(world, *ended):
+    """A flow with a step under way, whose samples are made and which two roles train; the calls that have ended are named."""
+    world.flow = flow = RunFlow(world.config, {}, world.stream, 0, 0, world.report)
+    flow._open.append(SimpleNamespace(index=0, handles=[], cancel=lambda reason: world.log.append(reason)))
+    flow._taken[0] = 1
+    flow._issuing = flow._open[0].handles
+    calls = [world.call(name, lambda: TrainResult({"reward/mean": 0.5}, [], 10, 2)) for name in ("make 1", "train 1", "train 1b")]
+    for call in calls:
+        call.ended = call.name in ended
+    return flow
+
+
+@pytest.mark.parametrize(("ended", "waits"), [(("make 1",), True), ((), False)])
+def test_what_has_been_made_is_trained_by_all_before_a_stop(world, monkeypatch, ended, waits):
+    """Else one role might train the step, and another not."""
+    waited = []
+    monkeypatch.setattr(module, "_await", lambda handles, patience: waited.extend((one.name, patience) for one in handles))
+    opened(world(0), *ended).finish_made(7.0)
+    assert waited == ([("make 1", 7.0), ("train 1", 7.0), ("train 1b", 7.0)] if waits else [])
+
+
+def test_a_step_that_some_have_trained_and_others_not_is_not_reported(world):
+    flow = opened(made := world(0), "make 1", "train 1")
+    flow.catch_up()
+    assert made.reports == []

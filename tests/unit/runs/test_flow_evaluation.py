@@ -38,7 +38,7 @@ def flow(monkeypatch):
 
 def result(number, version, samples=("a", "b", "c")):
     assert version == number
-    return [SimpleNamespace(metrics=lambda: {"eval/x/mean@1": number / 10}, samples=list(samples))]
+    return [SimpleNamespace(metrics=lambda: {"eval/x/mean@1": number / 10}, samples=list(samples), videos={})]
 
 
 def test_a_step_is_reported_with_its_evaluation(flow):

@@ -17,6 +17,7 @@ from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.runs import launch
 from rlinf_cli.runs.checkpoints import Checkpoints
 from rlinf_cli.runs.directory import RunDirectory
+from rlinf_cli.runs.flow import Interlude
 from rlinf_cli.runs.incidents import read_incidents
 from rlinf_cli.runs.launch import Interrupted, Stopped, TrainRun
 from rlinf_cli.runs.metrics import read_metrics
@@ -60,6 +61,7 @@ class Actor:
 class Cluster:
     devices = ()
     on_incident = before_resume = None
+    lost = ()
 
     def __init__(self, restarts):
         self.restarts, self.progress = restarts, 0
@@ -72,6 +74,9 @@ class Cluster:
 
     def progressed(self):
         self.progress += 1
+
+    def living(self):
+        return [device for device in self.devices if device not in self.lost]
 
     def may_recover(self, death):
         self.restarts -= 1
@@ -100,25 +105,39 @@ class Roles:
             raise error
         self._begin(start)
 
+    def move(self, placement, start):
+        self.placement = placement
+        if Roles.fails:
+            error, *Roles.fails = Roles.fails
+            raise error
+        self._begin(start)
+
     def send_weights(self, group, rank):
         return ""
 
     def _begin(self, start):
         self.starts.append(0 if start is None else start.step)
         self.actor = Actor(self.starts[-1])
+        self.trained = [self.actor]
 
 
 class Flow:
     """A run whose steps train at once. Instead of a step of `failures` its error is raised, once."""
 
-    def __init__(self, config, groups, stream, first, batches, on_step, evaluation, on_phase, on_issued, is_urgent, life):
+    def __init__(self, config, groups, stream, first, batches, on_step, evaluation, on_phase, on_issued, is_urgent, life, on_end):
         self.first, self.batches, self.on_step, self.life = first, batches, on_step, life
-        self.cancelled = ""
+        self.cancelled, self.left = "", False
+
+    def leave(self):
+        self.left = True
 
     def cancel(self, reason, patience):
         self.cancelled = reason
 
     def catch_up(self):
+        pass
+
+    def finish_made(self, patience):
         pass
 
 
@@ -135,6 +154,8 @@ class Workflow:
                 raise error
             Roles.latest.actor.step = number
             flow.on_step(StepReport(number, {"reward/mean": 0.5}, tokens=10, count=2, batches=number))
+            if flow.left:
+                raise Interlude("")
 
 
 @pytest.fixture
@@ -342,3 +363,83 @@ def test_a_step_that_is_reported_while_the_rest_is_cancelled_needs_no_actor(run,
     made.execute()
     assert Roles.latest.starts == [0, 2]
     assert steps(made) == list(range(1, STEPS + 1))
+
+
+# ---- another placement ----
+
+
+class Adapter:
+    """Wants to move after step 3, and does not know what it costs."""
+
+    def __init__(self):
+        self.target, self.seen, self.calls = None, [], []
+
+    def compare(self, report):
+        self.seen.append(report.number)
+
+    def step(self, report, saved):
+        if report.number == 3 and "moved" not in self.calls:
+            self.target = SimpleNamespace(to_yaml=lambda: "elsewhere: 1")
+        return self.target is not None
+
+    def moved(self, seconds):
+        self.target = None
+        self.calls.append("moved")
+
+    def relaunched(self):
+        self.calls.append("relaunched")
+
+
+@pytest.fixture
+def moving(run, monkeypatch):
+    """`moving(*failures)`: a run that moves after step 3; `failures` meets who launches the roles, in turn."""
+
+    def make(*failures, **how):
+        made = run(**how)
+        made.adapter = Adapter()
+        monkeypatch.setattr(made, "_adapts", lambda cluster, launch_s: made.adapter)
+        monkeypatch.setattr(Roles, "fails", failures)
+        return made
+
+    return make
+
+
+def test_it_goes_on_elsewhere_from_a_checkpoint_of_that_step(moving):
+    made = moving()
+    made.execute()
+    assert Roles.latest.starts == [0, 3]
+    assert [(flow.first, flow.life) for flow in made.flows] == [(0, 0), (3, 1)]
+    assert steps(made) == made.adapter.seen == list(range(1, STEPS + 1))
+    assert made.adapter.calls == ["moved"]
+    assert made.directory.plan.read_text() == "elsewhere: 1"
+
+
+def test_a_death_while_it_moves_is_recovered_from(moving):
+    made = moving(died())
+    made.execute()
+    assert Roles.latest.starts == [0, 3]
+    assert made.adapter.calls == ["relaunched", "moved"]
+    assert steps(made) == list(range(1, STEPS + 1))
+
+
+def test_a_setting_that_does_not_fit_there_ends_the_run(moving):
+    with pytest.raises(Stopped, match=r"no room\. Stopped with a checkpoint of step 3"):
+        moving(RunError("no room")).execute()
+
+
+def test_once_a_node_is_gone_it_stays(moving, monkeypatch):
+    made = moving()
+    made.cluster.devices = made.cluster.lost = (SimpleNamespace(node="node-1", index=0, kind="cpu"),)
+    made.execute()
+    assert Roles.latest.starts == [0]
+    assert [flow.first for flow in made.flows] == [0, 3]
+    assert made.adapter.calls == []
+
+
+def test_after_a_death_the_first_step_of_new_processes_is_told_of(run, monkeypatch):
+    made = run({2: died()})
+    adapter = Adapter()
+    monkeypatch.setattr(adapter, "step", lambda report, saved: False)
+    monkeypatch.setattr(made, "_adapts", lambda cluster, launch_s: adapter)
+    made.execute()
+    assert adapter.calls == ["relaunched"]

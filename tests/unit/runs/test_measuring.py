@@ -6,7 +6,8 @@ from rlinf_cli.config.load import resolve
 from rlinf_cli.flow.timeline import Call, CallTiming
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.runs.breakdown import Placed, StepTime
-from rlinf_cli.runs.measuring import StepMeasurements, hardware, settings, versions
+from rlinf_cli.runs.conditions import hardware, settings, versions
+from rlinf_cli.runs.measuring import StepMeasurements
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint
 from rlinf_cli.scheduling.profile_file import load, save
@@ -43,9 +44,22 @@ def usage(decoding, mixed=(), read=0):
 def test_a_role_takes_as_long_as_its_slowest_rank_computes():
     found = measured(report([call("actor", 0, 2.0, [(0.0, 0.5, "wait_data")]), call("actor", 1, 1.0), call("reward", 0, 0.3)]))
     assert found.roles["actor"].batches == (BatchPoint(2, 2, 9, 1, 1.5),)
-    assert found.roles["reward"].batches == (BatchPoint(1, 4, 18, 1, 0.3),)
+    assert found.roles["reward"].batches == (BatchPoint(1, 4, 18, 0, 0.3),)
     assert found.lengths == (3, 4, 5, 6)
-    assert found.step_s == 0.5
+    assert found.step_s == 5.0 - 2.0
+
+
+def test_between_two_steps_is_what_passes_while_nobody_works():
+    calls = [call("rollout", 0, 1.0, [(0.0, 0.2, "wait_lock"), (0.5, 0.9, "wait_data")]), call("actor", 0, 3.0, [
+        (0.0, 1.5, "wait_lock"), (2.0, 2.2, "sync"), (2.2, 2.5, "wait_data")])]
+    # the engine goes on while its call waits; the actor works from 1.5 to 2.2, and from 2.5 to 3
+    assert measured(report(calls, usage=[usage({4: (10, 1.0)})])).step_s == pytest.approx(0.2 + 0.5 + 0.3 + 2.0)
+
+
+def test_steps_that_share_the_time_tell_nothing_of_what_is_between_them():
+    step = report([call("actor", 0, 2.0)])
+    step.time = StepTime(1.0, 5.0, step.time.calls, {}, opened=0.5)
+    assert measured(step).step_s == 0
 
 
 def test_calls_beside_the_others_are_none_of_a_role_s_work():
@@ -58,6 +72,12 @@ def test_chunks_are_those_that_were_trained_at_once():
     assert found.roles["actor"].batches[0].chunks == 2
 
 
+def test_chunks_of_others_are_those_that_they_tell_of():
+    step = report([call("reward", 0, 0.3)])
+    step.chunks = {"reward": 3}
+    assert measured(step).roles["reward"].batches[0].chunks == 3
+
+
 def test_new_weights_take_as_long_as_their_sender_is_busy_with_them():
     assert measured(report([call("actor", 0, 2.0, [(1.0, 1.4, "sync")])])).sync_s == pytest.approx(0.4)
 
@@ -68,6 +88,13 @@ def test_moves_are_those_of_the_role_itself_not_of_the_one_that_waits_for_it():
     roles = measured(*steps).roles
     assert (roles["actor"].onload_s, roles["actor"].offload_s) == (0.1, 0.3)
     assert (roles["rollout"].onload_s, roles["rollout"].offload_s) == (0.0, 0.0)
+
+
+def test_short_responses_have_few_decode_steps_of_each_number_and_are_taken_together():
+    steps = [report([], usage=[usage({60: (4, 0.4), 50: (2, 0.2), 48: (2, 0.2), 2: (7, 0.7)}), usage({60: (4, 0.8)})])]
+    found = measured(*steps).roles["rollout"]
+    assert [(point.replicas, point.active) for point in found.decoding] == [(2, 56)]
+    assert found.decoding[0].step_s == pytest.approx(1.6 / 12)
 
 
 def test_decode_steps_by_active_responses_of_all_engines():

@@ -14,6 +14,7 @@ from rlinf_cli.runs.planning import choose, file_of, nodes_of, placement_from, p
 from rlinf_cli.runs.preflight import prepare
 from rlinf_cli.scheduling import plan_file
 from rlinf_cli.scheduling.plan import Plan
+from rlinf_cli.scheduling.problem import Spread
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 from rlinf_cli.scheduling.tree import parse, text
 from rlinf_cli.workflows.base import Role
@@ -62,6 +63,18 @@ def test_roles_become_stages():
     assert [stage.needs_device for stage in found.stages] == [True, False, True, True]
     assert found.stage("reward").cost.most_ranks == 1
     assert found.stage("actor").trains
+
+
+def test_a_critic_is_a_stage_that_passes_on_what_it_has_valued():
+    """It trains as well, but generation waits for the actor only."""
+    config, measured = config_of("algorithm.name=ppo", "algorithm.kl_coef=0.1"), profile()
+    critic = RoleProfile("critic", batches(2e-4))
+    found = problem_for(config, roles_of(config), 4, replace(measured, roles={**measured.roles, "critic": critic}))
+    assert [(stage.name, stage.after) for stage in found.stages[2:]] == [
+        ("reference", ("reward",)), ("critic", ("reference",)), ("actor", ("critic",))]
+    assert [(stage.name, stage.trains, stage.streams) for stage in found.stages[3:]] == [
+        ("critic", False, True), ("actor", True, False)]
+    assert found.stage("critic").needs_device
 
 
 def test_what_flowed_decides_who_takes_from_whom():
@@ -128,6 +141,17 @@ def test_equal_lengths_and_free_switches_are_temporal():
     assert plan.prediction.step_s > 0
 
 
+def test_a_run_finds_its_own_chunks_where_their_cost_was_not_measured():
+    config, known = config_of(), profile(switch_s=30.0)
+    one = tuple(BatchPoint(1, samples, 20 * samples, 1, 0.002 * samples) for samples in (8, 16, 32))
+    unknown = replace(known, roles={**known.roles, "actor": replace(known.roles["actor"], batches=one)})
+    placement, found = choose(problem_for(config, roles_of(config), 2, unknown), roles_of(config))
+    assert (placement.mode, placement.granularity) == ("spatial", {})
+    assert "actor" not in found.best.chunk
+    placement, found = choose(problem_for(config, roles_of(config), 2, known), roles_of(config))
+    assert placement.granularity.keys() == {"actor"}
+
+
 def test_dear_switches_are_avoided():
     placement, _plan, _ = chosen(lengths=(60,) * 32, switch_s=30.0)
     assert placement.mode == "spatial"
@@ -144,6 +168,16 @@ def test_replicas_have_as_many_devices_as_were_measured():
     placement, _, _ = chosen(unit=2, switch_s=30.0)
     assert all(len(rank) == 2 for rank in placement["rollout"])
     assert all(len(rank) == 1 for rank in placement["actor"])
+
+
+def test_a_choice_of_devices_a_rank_is_in_the_placement_and_comes_back_from_it():
+    found = problem(devices=4)
+    large = Spread(replace(found.stage("rollout").cost, devices_per_replica=2), found.stage("rollout").memory)
+    found = replace(found, stages=(replace(found.stages[0], spreads=(large,)), *found.stages[1:]))
+    for units, ranks in (({}, ((0,), (1,))), ({"rollout": 2}, ((0, 1),))):
+        placement = placement_of(Plan(parse("rollout 2 | reward | actor 2"), units=units), found, roles_of(config_of()))
+        assert placement["rollout"] == ranks
+        assert dict(plan_of(placement, found).units) == {"rollout": len(ranks[0])}
 
 
 def test_without_enough_memory_nothing_is_chosen():

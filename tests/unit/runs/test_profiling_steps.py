@@ -40,15 +40,14 @@ def step(calls=(), handles=(), flowed=()):
     return SimpleNamespace(handles=list(handles), calls=lambda: list(calls), flowed=lambda: dict(flowed))
 
 
-def report(calls=(), usages=(), samples=(), idle=0.25):
+def report(calls=(), usages=(), samples=()):
     made = StepReport(1, count=4, lengths=[3, 4, 5, 6], time=StepTime(0.0, 9.0, calls, {}), samples=list(samples),
                       usage={"rollout": list(usages)} if usages else {})
-    made.metrics.update({"timing/idle_s": idle, "timing/wait_lock_s": 0.25})
     return made
 
 
-def call(role, rank, began, total, waits=0.0, beside=False):
-    spans = ((0.0, waits, "wait_data"),) if waits else ()
+def call(role, rank, began, total, waits=0.0, beside=False, lock=0.0):
+    spans = ((0.0, lock, "wait_lock"),) * (lock > 0) + ((lock, lock + waits, "wait_data"),) * (waits > 0)
     return Placed(Call(role, rank, "run", CallTiming(began, total, spans), beside), (rank,))
 
 
@@ -99,11 +98,11 @@ def test_memory_of_a_gpu_is_the_gpu_s_own(observed):
     assert (roles["actor"].memory[0].loaded, roles["environment"].memory[0].loaded) == (41e9, 0.0)
 
 
-def test_between_two_steps_is_what_passes_where_nobody_waits_for_other_ranks(observed):
+def test_between_two_steps_is_what_passes_with_as_many_processes_as_there_can_be(observed):
     alone = dict.fromkeys(RANKS, 1)
-    for idle, ranks in ((0.1, alone), (0.3, alone), (0.2, alone), (5.0, RANKS), (6.0, RANKS)):
-        observed.add(report(idle=idle), ranks)
-    assert observed.profile("cpu", 2).step_s == pytest.approx(0.45)
+    for works, ranks in ((8.0, alone), (8.5, RANKS), (8.3, RANKS), (2.0, RANKS)):
+        observed.add(report([call("actor", 0, 0.0, works)]), ranks)
+    assert observed.profile("cpu", 2).step_s == pytest.approx(0.7)
 
 
 def test_a_circle_is_measured_as_a_whole(observed):
@@ -121,16 +120,29 @@ def test_decode_steps_of_all_replicas_are_one_point_of_each_number(observed):
 
 
 def test_what_a_response_takes_besides_its_decode_steps(observed):
-    """The fewest ranks are alone on the machine; the others slow each other down."""
+    """Of a batch, and of each response; several replicas slow each other down."""
     observed.add_decoding("rollout", [usage({1: (50, 5.0), 4: (50, 10.0)})])
     observed.add_decoding("rollout", [usage({1: (50, 10.0), 4: (50, 20.0)})] * 2)
     one = {**RANKS, "rollout": 1}
     observed.add(report([call("rollout", 0, 0.0, 4.0, waits=0.5)], [usage({4: (5, 1.5)}, {4: [4, 2.0], 1: [1, 0.5]})]), one)
-    observed.add(report([call("rollout", 0, 0.0, 40.0), call("rollout", 1, 0.0, 50.0)], [usage({4: (5, 9.0)})] * 2), RANKS)
+    halves = [call("rollout", 0, 0.0, 4.4), call("rollout", 1, 0.0, 4.0, waits=3.0)]
+    told = [usage({4: (5, 9.0)}), usage({4: (5, 9.0)})]
+    told[0].occupied, told[1].occupied = 4.4, 4.0  # one goes on while its call waits
+    observed.add(report(halves, told), RANKS)
     role = observed.profile("cpu", 2).roles["rollout"]
-    assert role.batches == (BatchPoint(1, 4, 18, 1, 3.5), BatchPoint(2, 2, 9, 1, 50.0))
-    assert role.prefill_s == pytest.approx((3.5 - 9 * 0.2 - 1 * 0.1) / 4)
+    assert role.batches == (BatchPoint(1, 4, 18, 1, 3.5), BatchPoint(2, 2, 9, 1, 4.4))
+    of_four, of_two = 3.5 - 9 * 0.2 - 1 * 0.1, 4.2 / 2 - 5 * 0.2
+    assert role.prefill_s == pytest.approx((of_four - of_two) / 2)
+    assert role.call_s == pytest.approx(of_two - 2 * role.prefill_s)
     assert DecodePoint(2, 4, 0.4) in role.decoding
+
+
+def test_what_an_engine_made_by_itself_while_nobody_drove_it_is_not_taken_for_something_else(observed):
+    observed.add_decoding("rollout", [usage({4: (50, 10.0)})])
+    told = usage({4: (5, 1.0)})
+    told.undriven = {4: 10}
+    observed.add(report([call("rollout", 0, 0.0, 3.4)], [told]), {**RANKS, "rollout": 1})
+    assert observed.profile("cpu", 2).roles["rollout"].prefill_s == pytest.approx((3.4 - 15 * 0.2) / 4)
 
 
 def test_nobody_generates(observed):

@@ -41,9 +41,9 @@ class Cluster:
     def stop(self, group):
         self.stopped.append(group.role)
 
-    def relaunch(self, role, config, **arguments):
-        self.launched[role] = arguments
-        return [Group(role=role, methods={"send_weights"}, launched=2)]
+    def relaunch(self, role, arguments):
+        self.launched |= arguments
+        return [Group(role=name, methods={"send_weights"}, launched=2) for name in arguments]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_holds_a_state_gets_the_checkpoint_and_is_not_started_again_by_itse
     assert made.cluster.launched["actor"]["step"] == 4
     assert "checkpoint" not in made.cluster.launched["rollout"]
     assert made.cluster.restartable == {"rollout": True, "reward": True, "actor": False}
-    assert made.actor is made.groups["actor"]
+    assert made.trained == [made.groups["actor"]]
     assert all(group.waited == 300.0 for group in made.groups.values())
 
 
@@ -84,7 +84,7 @@ def test_a_recovery_leaves_the_other_roles_as_they_are(roles):
     rollout = made.groups["rollout"]
     made.relaunch(START)
     assert made.groups["rollout"] is rollout
-    assert made.actor.launched == 2
+    assert made.groups["actor"].launched == 2
     assert made.cluster.launched["actor"]["step"] == 4
     made.relaunch(None)
     assert "checkpoint" not in made.cluster.launched["actor"]
@@ -129,3 +129,24 @@ def test_a_new_process_gets_the_weights_that_the_others_have(roles, versions, sa
     assert made.send_weights(made.groups["rollout"], 1) == said
     assert made.send_weights(made.groups["reward"], 0) == ""  # it has none
     assert asked == ["rollout[1]"]
+
+
+def test_actor_and_critic_go_on_from_the_same_checkpoint(roles):
+    made = roles("algorithm.name=ppo", start=START)
+    assert [group.role for group in made.trained] == ["critic", "actor"]
+    assert made.cluster.launched["critic"] == {"checkpoint": str(START.path), "step": 4}
+    assert made.cluster.restartable == {"rollout": True, "reward": True, "critic": False, "actor": False}
+    rollout = made.groups["rollout"]
+    made.relaunch(None)
+    assert [group.launched for group in made.trained] == [2, 2]
+    assert made.groups["rollout"] is rollout
+    assert "checkpoint" not in made.cluster.launched["critic"]
+
+
+def test_where_they_share_processes_they_are_launched_again_at_once(roles):
+    made = roles("algorithm.name=ppo", "cluster.fused=true")
+    asked = []
+    relaunch = made.cluster.relaunch
+    made.cluster.relaunch = lambda role, arguments: (asked.append((role, sorted(arguments))), relaunch(role, arguments))[1]
+    made.relaunch(START)
+    assert asked == [("critic", ["actor", "critic"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -66,7 +67,7 @@ def saver(tmp_path):
     told, checkpoints = [], Checkpoints(tmp_path / "checkpoints", 9)
     made = Saver(config, checkpoints, Record(), SimpleNamespace(checkpoint=told.append), lambda: "digest")
     made.actor, made.record, made.checkpoints, made.told = Actor(), made._record, checkpoints, told
-    made.start(made.actor, None)
+    made.start([made.actor], None)
     return made
 
 
@@ -106,7 +107,7 @@ def test_where_none_was_ordered_the_actor_saves_now_and_never_twice(saver):
 def test_before_the_first_step_nothing_is_saved(saver):
     saver.save(0)
     assert not saver.checkpoints.steps()
-    saver.start(saver.actor, 4)
+    saver.start([saver.actor], 4)
     saver.save(4)  # from where the run went on
     assert not saver.checkpoints.steps()
 
@@ -121,7 +122,7 @@ def test_only_where_it_is_due_is_one_ordered(saver, step, due):
 def test_what_a_dead_actor_was_to_write_is_void(saver):
     saver.order(2)
     saver.checkpoints.recover()
-    saver.start(Actor(2), None)
+    saver.start([Actor(2)], None)
     saver.record.step(2)
     saver.save(2)
     assert content(saver.checkpoints, 2) == ("2", 20)
@@ -143,3 +144,45 @@ def test_a_full_disk_is_said_to_be_that(saver):
     assert saver.explain(other) is other
     strange = WorkerError("actor", 0, "node-0", "save", "ValueError: what", "")
     assert saver.explain(strange) is strange
+
+
+class Critic(Actor):
+    role = "critic"
+
+    def save(self, directory):
+        def write():
+            (Path(directory) / "critic").mkdir()
+            (Path(directory) / "critic/weights").write_text(str(self.step))
+
+        return self._call(write)
+
+
+@pytest.fixture
+def both(saver):
+    saver.actor.role, saver.critic = "actor", Critic()
+    saver.start([saver.critic, saver.actor], None)
+    return saver
+
+
+def test_a_checkpoint_has_the_parts_of_all_that_is_trained(both):
+    for number in (1, 2):
+        both.actor.train()
+        both.critic.train()
+        both.order(number)
+    for one in (both.actor, both.critic):
+        one.train()  # both are further by the time that step 2 is reported
+        one.work()
+    both.record.step(2)
+    both.save(2)
+    assert content(both.checkpoints, 2) == ("2", 20)
+    assert (both.checkpoints.open(2).path / "critic/weights").read_text() == "2"
+    both.record.step(3)
+    both.save(3)
+    assert (both.checkpoints.open(3).path / "critic/weights").read_text() == "3"
+    assert both.trained() == 3
+
+
+def test_a_step_that_is_trained_in_part_is_no_state(both):
+    both.actor.step, both.critic.step = 4, 5
+    with pytest.raises(RunError, match="the step that was under way is trained in part: steps trained by critic 5, actor 4"):
+        both.trained()

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlinf_cli.api import Algorithm, LossInputs, Returns
+from rlinf_cli.api import Algorithm, LossInputs, Returns, SegmentReturns, SegmentTargets
 from rlinf_grpo.advantages import step_advantages
 from rlinf_grpo.config import GRPOConfig
+from rlinf_grpo.episodes import episode_advantages
 from rlinf_grpo.loss import policy_loss
 from rlinf_grpo.shaping import chosen
 
@@ -43,6 +44,9 @@ class GRPO(Algorithm):
 
     def advantages(self, returns: Returns) -> tuple[Tensor, dict[str, float]]:
         return step_advantages(returns, self.config)
+
+    def segment_advantages(self, returns: SegmentReturns) -> tuple[SegmentTargets, dict[str, float]]:
+        return episode_advantages(returns, self.config), {}
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         return policy_loss(inputs, self.config)

@@ -61,8 +61,16 @@ class GRPOConfig:
     """Leave responses out that were cut at the length limit."""
 
     @property
+    def embodied(self) -> bool:
+        return True
+
+    @property
     def needs_reference(self) -> bool:
         return self.kl_coef > 0
+
+    @property
+    def needs_critic(self) -> bool:
+        return False
 
     @property
     def per_group(self) -> bool:

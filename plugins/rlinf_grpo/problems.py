@@ -11,8 +11,10 @@ from rlinf_grpo.config import GRPOConfig
 
 def problems(keys: GRPOConfig, config: Any) -> Iterator[str]:
     """`config`: the whole configuration of the run."""
-    return chain(_workflow(config), _groups(keys, config.rollout), _advantages(keys), _bounds(keys),
-                 _kl(keys), _importance(keys, config.rollout))
+    if config.workflow == "embodied":
+        return chain(_environments(keys), _groups(keys, config.env.group, "env.group"), _advantages(keys), _bounds(keys))
+    return chain(_workflow(config), _groups(keys, config.rollout.group_size, "rollout.group_size"), _advantages(keys),
+                 _bounds(keys), _kl(keys), _importance(keys, config.rollout))
 
 
 def _workflow(config: Any) -> Iterator[str]:
@@ -21,15 +23,22 @@ def _workflow(config: Any) -> Iterator[str]:
                "algorithm.name=sft or workflow=reasoning")
 
 
-def _groups(keys: GRPOConfig, rollout: Any) -> Iterator[str]:
+def _environments(keys: GRPOConfig) -> Iterator[str]:
+    for name, off in ("kl_coef", 0), ("importance_cap", 0), ("rounds", 1), ("overlong_buffer", 0), ("overlong_filter", False):
+        if getattr(keys, name) != off:
+            yield (f"algorithm.{name} is {getattr(keys, name)}, but it is for language models, and the run is in an environment: "
+                   f"give algorithm.{name}={str(off).lower()}")
+
+
+def _groups(keys: GRPOConfig, size: int, name_of_size: str) -> Iterator[str]:
     comparing = [f"{name}={value}" for name, value, compares in (
         ("baseline", keys.baseline, keys.baseline != "none"),
         ("normalize", keys.normalize, keys.normalize == "group"),
         ("rounds", keys.rounds, keys.rounds > 1),
         ("zero_variance", keys.zero_variance, keys.zero_variance == "drop")) if compares]
-    if rollout.group_size < 2 and comparing:
-        yield (f"rollout.group_size is {rollout.group_size}, but algorithm.{comparing[0]} compares the samples of a prompt "
-               "with each other: it must be at least 2")
+    if size < 2 and comparing:
+        what = "samples of a prompt" if name_of_size.startswith("rollout") else "episodes from one initial state"
+        yield f"{name_of_size} is {size}, but algorithm.{comparing[0]} compares the {what} with each other: it must be at least 2"
 
 
 def _advantages(keys: GRPOConfig) -> Iterator[str]:

@@ -16,6 +16,8 @@ def register_rewards() -> list[Extension]:
                   summary="1 when what a pattern finds in the response is the answer"),
         Extension("length", target="rlinf_rewards.length:Length", config="rlinf_rewards.config:LengthConfig",
                   summary="0 for a response of the wanted length, down to -1 beyond it"),
+        Extension("model", target="rlinf_rewards.model:ModelReward", config="rlinf_rewards.config:ModelRewardConfig",
+                  summary="what a trained reward model says: a sequence classifier of one label"),
         Extension("code", target="rlinf_rewards.code:Code", config="rlinf_rewards.config:CodeConfig",
                   summary="1 when the program in the response passes the row's tests, run with limits"),
     ]

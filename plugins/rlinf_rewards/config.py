@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from rlinf_cli.api import key
+from rlinf_cli.api import UsageError, check_directory, key
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,32 @@ def _without_group(pattern: str) -> list[str]:
     if re.compile(pattern).groups:
         return []
     return [f"reward.pattern={pattern} has no group: put ( and ) around what is compared with the answer"]
+
+
+@dataclass(frozen=True)
+class ModelRewardConfig:
+    """Keys of the reward `model`."""
+
+    on_device: ClassVar[bool] = True
+
+    path: str = key()
+    """Hugging Face directory of a sequence classifier with one label, and its tokenizer."""
+    dtype: str = key("float32", choices=("float32", "bfloat16"))
+    """Type of its weights and arithmetic."""
+    batch_tokens: int = key(16384, ge=1)
+    """Most tokens, padding included, that it reads at once; changes memory and speed, not the result."""
+
+    def problems(self) -> Iterator[str]:
+        """Raises UsageError as `check_directory`."""
+        path = Path(self.path).expanduser()
+        if not path.is_dir():
+            raise UsageError(f"reward.path={self.path} is no directory: give that of a reward model, a sequence classifier "
+                             "saved with model.save_pretrained")
+        check_directory(path)
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        kinds, labels = config.get("architectures") or [], len(config.get("id2label") or "01")
+        if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+            yield f"reward.path={self.path} holds {', '.join(kinds) or 'an unnamed model'}, which is no sequence classifier"
+        elif labels != 1:
+            yield (f"reward.path={self.path} tells {labels} labels apart: a reward model has one, whose number is the reward "
+                   "(num_labels=1)")

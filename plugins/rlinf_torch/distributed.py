@@ -26,11 +26,15 @@ TIMEOUT = timedelta(minutes=30)
 
 
 class RankGroup:
-    """All ranks of one trainer. With one rank nothing is started and nothing travels."""
+    """All ranks of one trainer. With one rank nothing is started and nothing travels. Trainers of other roles in the same
+    processes, which are made in the same order on all ranks, have groups of their own."""
 
     def __init__(self, ranks: Ranks, device: torch.device) -> None:
         self._world = ranks.world
-        if self._world > 1:
+        self._group: dist.ProcessGroup | None = None
+        if self._world > 1 and dist.is_initialized():
+            self._group = dist.new_group(timeout=TIMEOUT)
+        elif self._world > 1:
             if device.type == "cuda":
                 torch.cuda.set_device(device)
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=_store(ranks), rank=ranks.rank,
@@ -41,14 +45,14 @@ class RankGroup:
         if self._world == 1:
             return [value]
         values: list[T] = [value] * self._world
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self._group)
         return values
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all ranks; the result is the same bits on every rank."""
         for bucket in _buckets(tensors) if self._world > 1 else ():
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self._group)
             for tensor, part in zip(bucket, torch.split(flat, [tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 

@@ -27,8 +27,7 @@ class TokenScorer:
         self._model, self._keeping = model, keeping
         self._chunk = max(1, chunk_elements // model.config.get_text_config().vocab_size)
         self._head_only = model.config.model_type in HEAD_ONLY
-        self.sharing_width: int = model.config.hidden_size if _takes_masks(model.config) else 0
-        """Hidden size of a model whose samples can share a row (see `microbatch.plan`), else 0."""
+        self.sharing_width = sharing_width(model.config)
 
     def score(self, batch: MicroBatch, temperature: float, needs_entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy (nats) of the chosen tokens at a temperature, float32 [N] each.
@@ -57,6 +56,12 @@ class TokenScorer:
         with self._keeping():
             logits = self._model(input_ids=batch.input_ids, use_cache=False, **batch.attention).logits
         return torch.nn.Identity(), logits.flatten(0, 1)[batch.positions]
+
+
+def sharing_width(config: Any) -> int:
+    """Hidden size of a model whose samples can share a row (see `microbatch.plan`), else 0."""
+    width: int = config.hidden_size if _takes_masks(config) else 0
+    return width
 
 
 def _takes_masks(config: Any) -> bool:

@@ -9,7 +9,7 @@ The last token of a response is predicted, never read, and has no place in the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf_cli.api import LossInputs, Sample, TrainItem, micro_batches
+from rlinf_cli.api import LossInputs, Sample, TrainItem, ValueInputs, ValueItem, micro_batches
 
 Rows = list[list[int]]
 """A micro-batch to be: which samples share each row."""
@@ -155,11 +155,7 @@ def _ranges(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 def loss_inputs(items: Sequence[TrainItem], batch: MicroBatch, logprobs: Tensor, entropy: Tensor | None) -> LossInputs:
     """What the loss sees of a micro-batch whose tokens were chosen by the samples' own masks."""
-
-    def chosen(arrays: Sequence[NDArray[np.float32]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(arrays)[mask]).to(logprobs.device)
-
-    mask = np.concatenate([item.sample.mask for item in items])
+    chosen = _chosen(items, logprobs.device)
     old = [item.sample.logprobs if item.old_logprobs is None else item.old_logprobs for item in items]
     # where the engine drew from another distribution, the two must look equal: nothing is to be corrected
     sampled = [item.sample.logprobs if item.comparable else own for item, own in zip(items, old, strict=True)]
@@ -167,3 +163,17 @@ def loss_inputs(items: Sequence[TrainItem], batch: MicroBatch, logprobs: Tensor,
     return LossInputs(logprobs, chosen(old), chosen([item.advantages for item in items]),
                       chosen([item.weights for item in items]), batch.samples, chosen(sampled),
                       chosen(reference) if len(reference) == len(items) else None, entropy)
+
+
+def value_inputs(items: Sequence[ValueItem], values: Tensor) -> ValueInputs:
+    """What a critic's loss sees of a micro-batch, as `loss_inputs`."""
+    chosen = _chosen(items, values.device)
+    return ValueInputs(values, chosen([item.old_values for item in items]), chosen([item.targets for item in items]),
+                       chosen([item.weights for item in items]))
+
+
+def _chosen(items: Sequence[TrainItem] | Sequence[ValueItem],
+            device: torch.device) -> Callable[[Sequence[NDArray[np.float32]]], Tensor]:
+    """From an array a sample to the values at trained tokens, end to end."""
+    mask = np.concatenate([item.sample.mask for item in items])
+    return lambda arrays: torch.from_numpy(np.concatenate(arrays)[mask]).to(device)

@@ -12,6 +12,8 @@ from torch.nn import Parameter
 from rlinf_torch.trainer_config import TorchTrainerConfig
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+ROUNDING = 1e-6
+"""Added to the norm that gradients are divided by."""
 
 
 def learning_rate(config: TorchTrainerConfig, step: int, total_steps: int) -> float:
@@ -32,19 +34,21 @@ class Optimiser:
     def __init__(self, parameters: Mapping[str, Parameter], config: TorchTrainerConfig, total_steps: int) -> None:
         self._parameters, self._config, self._total_steps = parameters, config, total_steps
         # norms and biases are the parameters with one dimension
-        groups = [{"params": [p for p in parameters.values() if p.ndim > 1], "weight_decay": config.weight_decay},
-                  {"params": [p for p in parameters.values() if p.ndim <= 1], "weight_decay": 0.0}]
+        decayed = [p for p in parameters.values() if p.ndim > 1 or not config.weight_decay]
+        groups = [{"params": decayed, "weight_decay": config.weight_decay},
+                  {"params": [p for p in parameters.values() if p.ndim <= 1 and config.weight_decay], "weight_decay": 0.0}]
         self._adam = torch.optim.AdamW([group for group in groups if group["params"]], lr=config.lr,
                                        betas=config.betas, fused=True)
         self.steps = 0
 
     def gradient_norm(self) -> Tensor:
         """Global L2 norm of the gradients, before clipping."""
-        return torch.nn.utils.get_total_norm([p.grad for p in self._parameters.values() if p.grad is not None])
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self._gradients())))
+        return norm
 
     def step(self, norm: Tensor) -> float:
         """Clip the gradients, whose norm is given, take a step and forget them; the learning rate used."""
-        torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), self._config.max_grad_norm, norm)
+        torch._foreach_mul_(self._gradients(), (self._config.max_grad_norm / (norm + ROUNDING)).clamp(max=1.0))
         rate = learning_rate(self._config, self.steps, self._total_steps)
         for group in self._adam.param_groups:
             group["lr"] = rate
@@ -52,6 +56,9 @@ class Optimiser:
         self._adam.zero_grad()
         self.steps += 1
         return rate
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self._parameters.values() if p.grad is not None]
 
     def skip(self) -> None:
         """Forget the gradients without a step."""

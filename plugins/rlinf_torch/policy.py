@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import Linear, Parameter
+from torch.nn import Linear, Module, Parameter
 
-from rlinf_cli.api import Adapter, UsageError, load_causal_lm, tokenizer_files, weights_checksum
+from rlinf_cli.api import Adapter, UsageError, load_causal_lm, load_value_model, tokenizer_files, weights_checksum
 from rlinf_torch.fit import require_fit
 from rlinf_torch.trainer_config import TorchTrainerConfig
 
@@ -61,25 +61,39 @@ def open_policy(directory: Path, config: TorchTrainerConfig, trained: bool) -> P
     return policy
 
 
+def open_critic(directory: Path, config: TorchTrainerConfig) -> Policy:
+    """As `open_policy`, of a model that has a number for each token. It is trained whole, or its last layers and its head: an
+    adapter is the policy's."""
+    model = load_value_model(directory).eval()
+    trained = choose_parameters(model, config.train_layers, model.score)
+    return WholePolicy(model, _tokenizer(directory), trained, load_value_model)
+
+
 def _over(model: Any, directory: Path, config: TorchTrainerConfig, trained: bool) -> Policy:
     if trained and config.lora_rank:
         from rlinf_torch.lora import LowRankPolicy
 
         return LowRankPolicy(model, directory, config)
-    tokenizer = {path.name: path.read_bytes() for path in tokenizer_files(directory)}
-    return WholePolicy(model, tokenizer, choose_parameters(model, config.train_layers) if trained else freeze(model))
+    chosen = choose_parameters(model, config.train_layers) if trained else freeze(model)
+    return WholePolicy(model, _tokenizer(directory), chosen, load_causal_lm)
+
+
+def _tokenizer(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in tokenizer_files(directory)}
 
 
 class WholePolicy:
     """See `Policy`: weights of the model itself are trained.
 
-    `tokenizer`: its files, kept as they are, since the directory may be gone when the model is saved.
+    `tokenizer`: its files, kept as they are, since the directory may be gone when the model is saved · `load`: reads such a
+    model from a directory.
     """
 
     adapter: Adapter | None = None
 
-    def __init__(self, model: Any, tokenizer: Mapping[str, bytes], trained: Mapping[str, Parameter]) -> None:
-        self.model, self.trained, self._tokenizer = model, trained, tokenizer
+    def __init__(self, model: Any, tokenizer: Mapping[str, bytes], trained: Mapping[str, Parameter],
+                 load: Callable[[Path, str], Any]) -> None:
+        self.model, self.trained, self._tokenizer, self._load = model, trained, tokenizer, load
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         return named_tensors(self.model)
@@ -98,7 +112,7 @@ class WholePolicy:
     def read(self, directory: Path) -> Mapping[str, Tensor]:
         if not (directory / MODEL).is_dir():
             raise ValueError(f"{directory} has no {MODEL}/: set trainer.lora_rank to that of the run that wrote it")
-        weights = dict(named_tensors(load_causal_lm(directory / MODEL, "float32")))
+        weights = dict(named_tensors(self._load(directory / MODEL, "float32")))
         require_fit(dict(self.named_weights()), weights, directory / MODEL)
         return weights
 
@@ -152,8 +166,9 @@ def freeze(model: Any) -> dict[str, Parameter]:
     return {}
 
 
-def choose_parameters(model: Any, layers: int) -> dict[str, Parameter]:
-    """The parameters to train, by name; the others get no gradient. `layers` 0 trains all, N the last N decoder layers.
+def choose_parameters(model: Any, layers: int, head: Module | None = None) -> dict[str, Parameter]:
+    """The parameters to train, by name; the others get no gradient. `layers` 0 trains all, N the last N decoder layers and the
+    `head`, if there is one.
 
     Raises UsageError when the model has fewer.
     """
@@ -163,4 +178,6 @@ def choose_parameters(model: Any, layers: int) -> dict[str, Parameter]:
             raise UsageError(f"trainer.train_layers is {layers}, but the model has {len(decoder)} decoder layers")
         model.requires_grad_(False)
         decoder[-layers:].requires_grad_(True)
+        if head is not None:
+            head.requires_grad_(True)
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

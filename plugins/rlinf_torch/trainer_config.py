@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from typing import Any
 
 from rlinf_cli.api import PluginError, key
 
@@ -27,6 +28,8 @@ class TorchTrainerConfig:
     """Gradients are scaled down to this global norm (L2)."""
     micro_batch_tokens: int = key(16384, ge=1)
     """Most tokens, padding included, that pass through the model at once; changes memory and speed, not the result."""
+    micro_batch_steps: int = key(4096, ge=1)
+    """Most steps of environments that pass through a policy at once; changes memory and speed, not the result."""
     activations: str = key("keep", choices=("keep", "recompute", "offload"))
     """What the backward pass needs of the decoder layers: kept; recomputed from the input of each layer (less memory, a
     third slower); or that with the inputs in host memory (a GPU then holds one layer's)."""
@@ -46,6 +49,21 @@ class TorchTrainerConfig:
     frozen_dtype: str = key("float32", choices=("float32", "bfloat16"))
     """Type in which the matrices beneath an adapter, and those of a reference model, are kept: with `dtype=bfloat16`,
     bfloat16 takes half the memory and computes the same."""
+
+    @property
+    def trains_critics(self) -> bool:
+        return True
+
+    @property
+    def trains_policies(self) -> bool:
+        return True
+
+    def problems_with(self, config: Any) -> Iterator[str]:
+        """What of the whole configuration does not go together, a sentence each."""
+        for name in "lora_rank", "train_layers":
+            if config.env.name and getattr(self, name):
+                yield (f"trainer.{name}={getattr(self, name)} is for language models, and env.name={config.env.name} is set: an "
+                       "environment's policy is trained whole, leave it out")
 
     def problems(self) -> Iterator[str]:
         """What contradicts itself. Raises PluginError when an adapter is wanted and peft is not there."""

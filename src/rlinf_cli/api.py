@@ -9,17 +9,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlinf_cli.config.rules import key as key
     from rlinf_cli.config.schema import RunConfig as RunConfig
-    from rlinf_cli.config.schema import key as key
     from rlinf_cli.contracts.algorithm import Algorithm as Algorithm
     from rlinf_cli.contracts.algorithm import LossInputs as LossInputs
     from rlinf_cli.contracts.algorithm import Returns as Returns
+    from rlinf_cli.contracts.algorithm import SegmentReturns as SegmentReturns
+    from rlinf_cli.contracts.algorithm import SegmentTargets as SegmentTargets
+    from rlinf_cli.contracts.algorithm import ValueInputs as ValueInputs
+    from rlinf_cli.contracts.algorithm import ValueTargets as ValueTargets
     from rlinf_cli.contracts.engine import Completion as Completion
     from rlinf_cli.contracts.engine import Engine as Engine
     from rlinf_cli.contracts.engine import Request as Request
     from rlinf_cli.contracts.engine import Sampling as Sampling
+    from rlinf_cli.contracts.environment import Demonstrates as Demonstrates
+    from rlinf_cli.contracts.environment import Environment as Environment
+    from rlinf_cli.contracts.environment import Expert as Expert
+    from rlinf_cli.contracts.environment import Start as Start
     from rlinf_cli.contracts.logger import Logger as Logger
     from rlinf_cli.contracts.logger import RunInfo as RunInfo
+    from rlinf_cli.contracts.policy import Acted as Acted
+    from rlinf_cli.contracts.policy import Evaluated as Evaluated
+    from rlinf_cli.contracts.policy import Imitates as Imitates
+    from rlinf_cli.contracts.policy import Minibatch as Minibatch
+    from rlinf_cli.contracts.policy import Policy as Policy
+    from rlinf_cli.contracts.policy import PolicyTrainer as PolicyTrainer
+    from rlinf_cli.contracts.policy import Tensors as Tensors
+    from rlinf_cli.contracts.policy import Transitions as Transitions
+    from rlinf_cli.contracts.sources import BatchReward as BatchReward
     from rlinf_cli.contracts.sources import ModelSource as ModelSource
     from rlinf_cli.contracts.sources import Reward as Reward
     from rlinf_cli.contracts.trainer import Adapter as Adapter
@@ -27,6 +44,9 @@ if TYPE_CHECKING:
     from rlinf_cli.contracts.trainer import Ranks as Ranks
     from rlinf_cli.contracts.trainer import Trainer as Trainer
     from rlinf_cli.contracts.trainer import TrainItem as TrainItem
+    from rlinf_cli.contracts.trainer import ValueItem as ValueItem
+    from rlinf_cli.contracts.trainer import ValueLossFunction as ValueLossFunction
+    from rlinf_cli.contracts.trainer import ValueTrainer as ValueTrainer
     from rlinf_cli.data.rows import Dataset as Dataset
     from rlinf_cli.data.rows import Row as Row
     from rlinf_cli.errors import CapacityError as CapacityError
@@ -43,7 +63,9 @@ if TYPE_CHECKING:
     from rlinf_cli.models.files import tokenizer_files as tokenizer_files
     from rlinf_cli.models.gguf.convert import convert_gguf as convert_gguf
     from rlinf_cli.models.load import load_causal_lm as load_causal_lm
+    from rlinf_cli.models.load import load_sequence_classifier as load_sequence_classifier
     from rlinf_cli.models.load import load_tokenizer as load_tokenizer
+    from rlinf_cli.models.load import load_value_model as load_value_model
     from rlinf_cli.models.load import stored_weights as stored_weights
     from rlinf_cli.models.merge import adapted as adapted
     from rlinf_cli.models.merge import base_checksum as base_checksum
@@ -64,13 +86,21 @@ if TYPE_CHECKING:
     from rlinf_cli.rl.advantages import sample_sums as sample_sums
     from rlinf_cli.rl.advantages import standardized as standardized
     from rlinf_cli.rl.advantages import sums_to_go as sums_to_go
+    from rlinf_cli.rl.gae import segment_gae as segment_gae
+    from rlinf_cli.rl.gae import token_gae as token_gae
     from rlinf_cli.rl.kl import KL_ESTIMATORS as KL_ESTIMATORS
+    from rlinf_cli.rl.kl import adapted_coefficient as adapted_coefficient
     from rlinf_cli.rl.losses import clipped_surrogate as clipped_surrogate
     from rlinf_cli.rl.losses import importance_weights as importance_weights
     from rlinf_cli.rl.packing import micro_batches as micro_batches
+    from rlinf_cli.rl.segment import Episode as Episode
+    from rlinf_cli.rl.segment import Segment as Segment
     from rlinf_cli.rl.trajectory import Finish as Finish
     from rlinf_cli.rl.trajectory import Prompt as Prompt
     from rlinf_cli.rl.trajectory import Sample as Sample
+    from rlinf_cli.rl.values import RunningMoments as RunningMoments
+    from rlinf_cli.rl.values import clipped_value_loss as clipped_value_loss
+    from rlinf_cli.rl.values import explained_variance as explained_variance
     from rlinf_cli.sandbox.program import Isolation as Isolation
     from rlinf_cli.sandbox.program import ProgramLimits as ProgramLimits
     from rlinf_cli.sandbox.program import ProgramOutcome as ProgramOutcome
@@ -88,12 +118,29 @@ _HOMES = {
     "Algorithm": "contracts.algorithm",
     "LossInputs": "contracts.algorithm",
     "Returns": "contracts.algorithm",
+    "SegmentReturns": "contracts.algorithm",
+    "SegmentTargets": "contracts.algorithm",
+    "ValueInputs": "contracts.algorithm",
+    "ValueTargets": "contracts.algorithm",
     "Completion": "contracts.engine",
     "Engine": "contracts.engine",
     "Request": "contracts.engine",
     "Sampling": "contracts.engine",
+    "Demonstrates": "contracts.environment",
+    "Environment": "contracts.environment",
+    "Expert": "contracts.environment",
+    "Start": "contracts.environment",
     "Logger": "contracts.logger",
     "RunInfo": "contracts.logger",
+    "Acted": "contracts.policy",
+    "Evaluated": "contracts.policy",
+    "Imitates": "contracts.policy",
+    "Minibatch": "contracts.policy",
+    "Tensors": "contracts.policy",
+    "Policy": "contracts.policy",
+    "PolicyTrainer": "contracts.policy",
+    "Transitions": "contracts.policy",
+    "BatchReward": "contracts.sources",
     "ModelSource": "contracts.sources",
     "Reward": "contracts.sources",
     "Adapter": "contracts.trainer",
@@ -101,6 +148,9 @@ _HOMES = {
     "Ranks": "contracts.trainer",
     "Trainer": "contracts.trainer",
     "TrainItem": "contracts.trainer",
+    "ValueItem": "contracts.trainer",
+    "ValueLossFunction": "contracts.trainer",
+    "ValueTrainer": "contracts.trainer",
     "Dataset": "data.rows",
     "Row": "data.rows",
     "CapacityError": "errors",
@@ -117,7 +167,9 @@ _HOMES = {
     "tokenizer_files": "models.files",
     "convert_gguf": "models.gguf.convert",
     "load_causal_lm": "models.load",
+    "load_sequence_classifier": "models.load",
     "load_tokenizer": "models.load",
+    "load_value_model": "models.load",
     "stored_weights": "models.load",
     "adapted": "models.merge",
     "base_checksum": "models.merge",
@@ -138,13 +190,21 @@ _HOMES = {
     "sample_sums": "rl.advantages",
     "standardized": "rl.advantages",
     "sums_to_go": "rl.advantages",
+    "segment_gae": "rl.gae",
+    "token_gae": "rl.gae",
     "KL_ESTIMATORS": "rl.kl",
+    "adapted_coefficient": "rl.kl",
     "clipped_surrogate": "rl.losses",
     "importance_weights": "rl.losses",
     "micro_batches": "rl.packing",
+    "Episode": "rl.segment",
+    "Segment": "rl.segment",
     "Finish": "rl.trajectory",
     "Prompt": "rl.trajectory",
     "Sample": "rl.trajectory",
+    "RunningMoments": "rl.values",
+    "clipped_value_loss": "rl.values",
+    "explained_variance": "rl.values",
     "Isolation": "sandbox.program",
     "ProgramLimits": "sandbox.program",
     "ProgramOutcome": "sandbox.program",

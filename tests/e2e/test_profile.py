@@ -54,6 +54,8 @@ def test_each_role_on_one_device_and_on_two(rlinf, tmp_path, temporary):
 
     planned = rlinf("plan", *ON_TWO[1:], "--json", check=True, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert json.loads(planned.stdout)
+    dry = rlinf("train", *ON_TWO[1:], "--dry-run", check=True, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert "(by the profile of " in dry.stdout
     other = rlinf("plan", *ON_TWO[1:], "rollout.max_new_tokens=4", XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert other.returncode == 2
     assert "rollout.max_new_tokens 3 → 4" in other.stderr

@@ -1,6 +1,6 @@
 """Whole training runs in one process, without Ray: the real workers with lists for channels. `python harness.py` reads
-jobs from stdin, a JSON list of KEY=VALUE a line, and answers each with a line of JSON: the reward of each step, or, of a
-supervised run, the share of right answers at its end."""
+jobs from stdin, a JSON list of KEY=VALUE a line, and answers each with a line of JSON: the reward of each step and the
+divergence from the reference, or, of a supervised run, the share of right answers at its end."""
 
 import json
 import statistics
@@ -19,11 +19,13 @@ from rlinf_cli.runs.flow import prompt_of
 from rlinf_cli.runs.preflight import prepare
 from rlinf_cli.workers.algorithm import build_algorithm
 from rlinf_cli.workers.batch import deal
+from rlinf_cli.workers.critic import CriticWorker
 from rlinf_cli.workers.examples import ExamplesWorker
 from rlinf_cli.workers.gathering import StepSamples
 from rlinf_cli.workers.generation import Generator
 from rlinf_cli.workers.learner import Learner
 from rlinf_cli.workers.reference import ReferenceWorker
+from rlinf_cli.workers.scoring import is_on_device
 
 ENOUGH, LAST = 0.9, 5
 """A run ends when the mean reward of so many last steps is more than this."""
@@ -46,8 +48,15 @@ class Queue:
         while self.items:
             yield self.lease(n)
 
-    def put(self, item, weight, settles):
+    def chunks(self, n, at_least=1):
+        taken, self.items = self.items, []
+        return [taken]
+
+    def put(self, item, weight, settles=()):
         self.items.append(item)
+
+    def flush(self):
+        pass
 
     def settle(self, leases):
         pass
@@ -55,7 +64,7 @@ class Queue:
 
 def worker(kind, config):
     made = kind.__new__(kind)
-    made.role, made.rank, made.world, made.device = kind.__name__, 0, 1, "cpu"
+    made.role, made.rank, made.world, made.device, made.init_method = kind.__name__, 0, 1, "cpu", ""
     made.__init__(config)
     return made
 
@@ -75,8 +84,11 @@ class Run:
             self.config.steps * self.config.algorithm.epochs * self.config.algorithm.minibatches)
         self.learner = Learner(self.config, self.algorithm, self._trainer)
         self._rollout = Generator(self.config, "cpu", 1)
-        self._reward = self.config.extension("reward").load()(self.config.settings("reward"))
+        (part,) = self.config.parts("reward")
+        self._reward = part.extension.load()(part.settings, *(["cpu"] if is_on_device(part) else []))
         self._reference = worker(ReferenceWorker, self.config) if self.algorithm.needs_reference else None
+        self._critic = worker(CriticWorker, self.config) if self.algorithm.needs_critic else None
+        self._kept = Queue()
         self._examples = worker(ExamplesWorker, self.config) if self.algorithm.supervised else None
 
     def step(self):
@@ -88,7 +100,10 @@ class Run:
                 break
         dealt = deal(samples.chosen(), self.algorithm, self.config, self.learner.version, 1)
         metrics = samples.metrics(self.learner.version)
-        return {**metrics, **dealt.metrics, **self.learner.train(dealt.parts[0])}
+        valued = self._critic.train(self._kept).metrics if self._critic is not None else {}
+        trained = {**metrics, **dealt.metrics, **self.learner.train(dealt.parts[0]), **valued}
+        self.algorithm.state = dealt.state
+        return trained
 
     def accuracy(self):
         """Mean reward of the likeliest responses to rows that were not trained."""
@@ -114,13 +129,27 @@ class Run:
     def _scored(self, prompts):
         scored, referenced = Queue(), Queue()
         self._rollout.generate(Queue(prompts), scored)
-        for sample in (sample for group in scored.items for sample in group):
+        self._reward_all([sample for group in scored.items for sample in group])
+        if prompts[0].evaluation:
+            return scored.items
+        if self._reference is not None:
+            self._reference.score(scored, referenced)
+            scored = referenced
+        if self._critic is not None:
+            valued = Queue()
+            self._critic.estimate(scored, valued, self._kept)
+            scored = valued
+        return scored.items
+
+
+    def _reward_all(self, samples):
+        if hasattr(self._reward, "score_batch"):
+            for sample, score in zip(samples, self._reward.score_batch(samples), strict=True):
+                sample.reward = score
+            return
+        for sample in samples:
             sample.rewards = dict(self._reward.score(sample))
             sample.reward = sample.rewards.pop("reward")
-        if self._reference is None or prompts[0].evaluation:
-            return scored.items
-        self._reference.score(scored, referenced)
-        return referenced.items
 
 
 def prompt_of_row(row, number):
@@ -128,14 +157,16 @@ def prompt_of_row(row, number):
 
 
 def train(arguments):
-    run, rewards, last = Run(arguments), [], {}
+    run, rewards, divergences, last = Run(arguments), [], [], {}
+    is_right_or_wrong = run.config.reward.name == "exact"
     for _ in range(run.config.steps):
         last = run.step()
         rewards.append(last.get("reward/mean", 0.0))
-        if len(rewards) >= LAST and statistics.mean(rewards[-LAST:]) > ENOUGH:
+        divergences.append(last.get("actor/response_kl", 0.0))
+        if is_right_or_wrong and len(rewards) >= LAST and statistics.mean(rewards[-LAST:]) > ENOUGH:
             break
     accuracy = run.accuracy() if run.algorithm.supervised else None
-    return {"rewards": rewards, "accuracy": accuracy, "metrics": last}
+    return {"rewards": rewards, "divergences": divergences, "accuracy": accuracy, "metrics": last}
 
 
 def main():

@@ -26,6 +26,7 @@ RUNS = {
         "algorithm.name=rloo", REFERENCE, "algorithm.entropy_coef=0.001", "algorithm.importance_cap=2"],
     "top-k": ["algorithm.name=grpo", "rollout.top_k=20"],
     **{f"tiny:{family}": ["algorithm.name=grpo", f"model.name=tiny:{family}"] for family in ("qwen3", "llama", "smollm")},
+    "ppo": ["algorithm.name=ppo", "steps=150", "critic.lr=0.001"],
     "sft": ["algorithm.name=sft", "steps=100"],
 }
 """Name -> settings; the seed is 0 where none is given."""

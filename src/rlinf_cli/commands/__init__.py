@@ -12,6 +12,7 @@ COMMANDS = {
     "train": ("rlinf_cli.commands.train:train", "Train a policy by reinforcement learning."),
     "eval": ("rlinf_cli.commands.eval:evaluate", "Measure how often a policy succeeds on a data set."),
     "generate": ("rlinf_cli.commands.generate:generate", "Show what a policy answers to prompts."),
+    "demos": ("rlinf_cli.commands.demos:demos", "Write down how an environment's expert does its tasks."),
     "profile": ("rlinf_cli.commands.profile:profile", "Measure what each role of a run costs on this machine."),
     "plan": ("rlinf_cli.commands.plan:plan", "Find the fastest placement of a run's roles; say why."),
     "simulate": ("rlinf_cli.commands.simulate:simulate", "Say what a plan would do, here or on other devices."),

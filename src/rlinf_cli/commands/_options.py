@@ -15,7 +15,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FLAGS = {
     "algo": ("NAME", "Algorithm: algorithm.name."),
-    "model": ("NAME|DIR", "Model to train: model.name."),
+    "env": ("NAME|NAME:TASK|ID", "Environment to act in, such as CartPole-v1 or maniskill:PushCube-v1: env.name."),
+    "model": ("NAME|DIR", "Model to train, or policy of an environment: model.name."),
     "engine": ("NAME", "Generation engine: engine.name."),
     "trainer": ("NAME", "Trainer: trainer.name."),
     "data": ("NAME|FILE|ORG/NAME", "Prompts, a data set or file, or several: 'a.jsonl + 0.5*digits' (data.name)."),
@@ -24,7 +25,7 @@ _FLAGS = {
     "steps": ("N", "Steps to train: steps."),
     "seed": ("N", "Seed of every random choice: seed."),
     "devices": ("auto|cpu:N|cuda:N", "Devices to use: cluster.devices."),
-    "placement": ("temporal|spatial|ROLES:DEVICES,...|FILE", "Which role runs on which devices: placement."),
+    "placement": ("auto|temporal|spatial|ROLES:DEVICES,...|FILE", "Which role runs on which devices: placement."),
 }
 
 

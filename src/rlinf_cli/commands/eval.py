@@ -18,26 +18,29 @@ if TYPE_CHECKING:
 @click.command("eval")
 @click.argument("policy", metavar="RUN|MODEL")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--env", metavar="NAME|NAME:TASK|ID", help="Environment to act in, of a policy: env.name.")
 @click.option("--data", metavar="NAME|FILE", help="What to evaluate on.  [default: of a run, eval.data or its training data]")
 @click.option("--k", type=click.IntRange(min=1), metavar="K", help="Responses to each prompt: eval.k.")
+@click.option("--record", type=click.IntRange(min=0), metavar="N", help="Keep videos of the first N episodes: eval.record.")
 @click.option("--reward", metavar="NAME|MODULE:FUNCTION", help="Reward: reward.name.")
 @click.option("--devices", metavar="auto|cpu:N|cuda:N", help="Devices to use: cluster.devices.")
 @click.option("--seed", metavar="N", help="Seed of every random choice: seed.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write every sample to FILE, one JSON object a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def evaluate(policy: str, arguments: Sequence[str], data: str | None, k: int | None, out: Path | None, as_json: bool,
-             **flags: Any) -> None:
-    """Answer the prompts of a data set and count the successes.
+def evaluate(policy: str, arguments: Sequence[str], data: str | None, k: int | None, record: int | None, out: Path | None,
+             as_json: bool, **flags: Any) -> None:
+    """Answer the prompts of a data set, or act in an environment, and count the successes.
 
     RUN is a run's directory or name, RUN@STEP or RUN@best; MODEL is a name or directory. The result does not depend on
-    the number of devices. Keys: rlinf config keys eval
+    the number of devices, nor on how many environments are stepped at once. Keys: rlinf config keys eval
     """
     from rlinf_cli.plugins.loader import plugins
     from rlinf_cli.runs import eval_session
     from rlinf_cli.runs.progress import progress
 
-    overrides = [*arguments, *([] if k is None else [f"eval.k={k}"])]
+    options = {"eval.k": k, "eval.record": record}
+    overrides = [*arguments, *[f"{key}={value}" for key, value in options.items() if value is not None]]
     session = eval_session.open_eval(policy, overrides, data, flags, plugins())
     with progress(1, 1, sys.stderr) as shown:
         done = eval_session.evaluate(session, shown, out)
@@ -46,6 +49,9 @@ def evaluate(policy: str, arguments: Sequence[str], data: str | None, k: int | N
 
 
 def _rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str]]:
+    if "environment" in document:
+        yield from _episode_rows(document)
+        return
     k, sampled = document["k"], f"temperature {document['temperature']:g}, seed {document['seed']}"
     yield "policy", document["policy"]
     for task in document["tasks"]:
@@ -59,6 +65,21 @@ def _rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str
         yield "length", f"{task['response_len']:.1f} tokens, {100 * task['truncated']:.0f} % cut off"
     if out is not None:
         yield "samples", str(out)
+    yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
+
+
+def _episode_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    how = "the likeliest actions" if document["deterministic"] else "drawn actions"
+    yield "policy", document["policy"]
+    for task in document["tasks"]:
+        k = task["trials"] // task["states"]
+        yield "task", f"{task['task']}, {task['states']} initial states, {k} episode{'s' * (k > 1)} from each ({how}, seed " \
+                      f"{document['seed']})"
+        yield "successes", f"{task['successes']} of {task['trials']}"
+        yield f"mean@{k}", _rate(task, f"mean@{k}", document["confidence"])
+        yield "return", f"{task['reward']:.3f}, {task['episode_len']:.1f} steps, {100 * task['truncated']:.0f} % cut off"
+    for place, video in enumerate(document.get("videos", ())):
+        yield "" if place else "videos", video
     yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
 
 

@@ -50,10 +50,13 @@ def _train(session: Session, overwrite: bool) -> dict[str, Any]:
 
 
 def _document(session: Session) -> dict[str, Any]:
+    from rlinf_cli.runs.preflight import cautions
+
     placement = session.prepared.placement
     return {"run": str(session.path), "resume": str(session.resume.path) if session.resume else None,
             "fork": str(session.parent) if session.parent else None, "changes": list(session.notes),
             "config": session.prepared.config.to_dict(), "plan": session.plan,
+            "notes": list(cautions(session.prepared)),
             "placement": None if placement is None else {role: [list(rank) for rank in ranks]
                                                          for role, ranks in placement.items()},
             "fused": [] if placement is None else [list(roles) for roles in placement.fused],
@@ -61,7 +64,10 @@ def _document(session: Session) -> dict[str, Any]:
 
 
 def _text(session: Session) -> str:
+    from rlinf_cli.runs.preflight import cautions
+
     notes = [f"{'changed' if not number else '':<11}{note}" for number, note in enumerate(session.notes)]
-    lines = [f"run        {session.path}", *notes, f"plan       {session.plan}", "",
+    cautious = [f"note       {text}" for text in cautions(session.prepared)]
+    lines = [f"run        {session.path}", *notes, f"plan       {session.plan}", *cautious, "",
              session.prepared.config.to_yaml().rstrip(), "", "nothing was started (--dry-run)"]
     return "\n".join(lines)

@@ -13,7 +13,8 @@ from dataclasses import MISSING, dataclass, replace
 from rlinf_cli.config.convert import type_name
 from rlinf_cli.config.errors import nearest_key
 from rlinf_cli.config.fields import KeySpec, core_keys, usable_keys
-from rlinf_cli.config.schema import EXPRESSIONS, KINDS, SECTIONS
+from rlinf_cli.config.kinds import EXPRESSIONS, KINDS, kinds
+from rlinf_cli.config.schema import SECTIONS
 from rlinf_cli.config.source import display
 from rlinf_cli.errors import UsageError
 from rlinf_cli.plugins.registry import Plugins
@@ -83,7 +84,7 @@ def catalogue(plugins: Plugins) -> list[Entry]:
 def _extension_entries(plugins: Plugins) -> Iterator[Entry]:
     """Extensions that share a configuration dataclass, as variants of one do, share the entries of its keys."""
     homes = {offer.key: info.distribution for info in plugins.plugins for offer in info.provides}
-    for section, kind in KINDS.items():
+    for section, kind in ((one, kind) for one in KINDS for kind in kinds(one)):
         found: dict[tuple[str, type, str], tuple[KeySpec, list[str]]] = {}
         for name, extension in plugins.extensions(kind).items():
             for spec in usable_keys(section, extension).values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from rlinf_cli.config.errors import nearest_key
 from rlinf_cli.config.expression import Term, check_distinct, terms
 from rlinf_cli.config.fields import KeySpec, core_keys, extension_keys
 from rlinf_cli.config.interpolate import interpolate, is_interpolated
-from rlinf_cli.config.schema import DEFAULT, EXPRESSIONS, KINDS, Part, Section
+from rlinf_cli.config.kinds import DEFAULT, EXPRESSIONS, KINDS, OPTIONAL, PRESETS, VARIANTS, Section, kinds
+from rlinf_cli.config.schema import Part
 from rlinf_cli.config.source import Given
 from rlinf_cli.errors import PluginError, UsageError
 from rlinf_cli.plugins.extension import Extension
@@ -22,6 +24,9 @@ _HINTS: Mapping[str, str] = {
     "data": ". A file's name ends in .jsonl or .parquet, a hub name is written ORG/NAME",
     "reward": ". A function is written module:function",
 }
+TASK = "env.task"
+"""Where an environment that has several tasks keeps the chosen one."""
+_GYMNASIUM_ID = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 _EXPRESSION_HINT = ". Several are written NAME + WEIGHT*NAME, with blanks around the '+'"
 
 
@@ -68,6 +73,8 @@ def choose(given: Mapping[str, Given], plugins: Plugins) -> Choice:
         choice.parts[section], choice.names[section] = found, name
         for part in found:
             _take(section, part, choice)
+        if found and section == "env":
+            _name_task(one, name, choice, given)
     _choose_evaluation_data(choice, given, plugins)
     choice.presets = dict(_settled_presets(choice))
     return choice
@@ -102,6 +109,8 @@ def _is_name(value: Any, section: Section) -> bool:
 
 
 def _parts(section: Section, value: Any, plugins: Plugins) -> Iterator[Part]:
+    if not value and section in OPTIONAL:
+        return
     found = _terms(section, value)
     shares = section == "log" or len(found) > 1
     for term in found:
@@ -121,10 +130,33 @@ def _look_up(section: Section, name: str, plugins: Plugins) -> Extension | None:
     if _is_elsewhere(section, name):
         return None
     try:
-        return plugins.get(KINDS[section], name.partition(":")[0] if section == "model" else name)
+        own = _own_name(section, name, plugins)
+        return plugins.get(next((kind for kind in kinds(section) if own in plugins.names(kind)), KINDS[section]), own)
     except UsageError as error:
         is_joined = section in EXPRESSIONS and ("+" in name or "*" in name)
         raise UsageError(f"{error}{_EXPRESSION_HINT if is_joined else _HINTS.get(section, '')}") from error
+
+
+def _own_name(section: Section, name: str, plugins: Plugins) -> str:
+    """The name without its variant; of an id of gymnasium's registry that of the plugin that has it."""
+    own = name.partition(":")[0] if section in VARIANTS else name
+    is_id = section == "env" and own not in plugins.names("environment") and _GYMNASIUM_ID.fullmatch(name)
+    return "gymnasium" if is_id else own
+
+
+def _name_task(one: Given, name: str, choice: Choice, given: Mapping[str, Given]) -> None:
+    """What `env.name=NAME:TASK`, or an id of gymnasium's registry, says of the task is a preset of `env.task`."""
+    part = choice.parts["env"][0]
+    assert part.extension is not None
+    own, _, task = name.partition(":")
+    task = task if own == part.extension.name else name
+    if not task:
+        return
+    if TASK not in choice.specs:
+        choice.problems.append(f"{one}: environment {part.extension.name} has no tasks to choose from: leave out ':{task}'")
+    elif TASK in given and given[TASK].value != task:
+        choice.problems.append(f"{given[TASK]} contradicts {one}: give one of them")
+    choice.presets[TASK] = Given(TASK, task, one.origin)
 
 
 def _is_elsewhere(section: Section, name: str) -> bool:
@@ -139,7 +171,7 @@ def _take(section: Section, part: Part, choice: Choice) -> None:
         return
     choice.specs |= extension_keys(section, extension, part.key)
     origin = f"the preset of {KINDS[section]} {extension.name}"
-    for written, value in extension.preset.items():
+    for written, value in {**PRESETS.get(section, {}), **extension.preset}.items():
         key = _own_key(written, section, part, choice)
         if key in map(name_key, (known for known in KINDS if known in choice.parts)):
             raise PluginError(f"{origin} sets '{key}', which is chosen before it applies")

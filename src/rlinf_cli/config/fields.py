@@ -7,7 +7,9 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from rlinf_cli.config.convert import convert, needed
-from rlinf_cli.config.schema import KINDS, SECTIONS, TOP_LEVEL, Rule, RunConfig, Section
+from rlinf_cli.config.kinds import KINDS, Section
+from rlinf_cli.config.rules import Rule
+from rlinf_cli.config.schema import SECTIONS, TOP_LEVEL, RunConfig
 from rlinf_cli.errors import PluginError
 from rlinf_cli.plugins.extension import Extension
 

@@ -9,7 +9,9 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from rlinf_cli.config.catalogue import Entry
-from rlinf_cli.config.schema import EXPRESSIONS, SECTIONS, Rule
+from rlinf_cli.config.kinds import EXPRESSIONS
+from rlinf_cli.config.rules import Rule
+from rlinf_cli.config.schema import SECTIONS
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}

@@ -12,7 +12,8 @@ from rlinf_cli.config.choose import Choice, choose
 from rlinf_cli.config.errors import raise_if_any
 from rlinf_cli.config.fields import KeySpec, config_class, extension_keys
 from rlinf_cli.config.interpolate import interpolate, is_interpolated
-from rlinf_cli.config.schema import KINDS, SECTIONS, TOP_LEVEL, Part, RunConfig, Section
+from rlinf_cli.config.kinds import KINDS, Section
+from rlinf_cli.config.schema import SECTIONS, TOP_LEVEL, Part, RunConfig
 from rlinf_cli.config.source import Given, display, read_all
 from rlinf_cli.config.unknown import unknown_keys
 from rlinf_cli.errors import CapacityError, PluginError
@@ -136,6 +137,8 @@ def check(config: RunConfig, devices: int | None = None) -> None:
 
 def _indivisible(config: RunConfig) -> Iterator[str]:
     prompts, parts = config.rollout.prompts, config.algorithm.minibatches
+    if config.env.name:
+        return  # what is lost with a simulator is not known before
     # supervised training takes the data's response to a prompt and generates none
     size = 1 if getattr(config.settings("algorithm"), "supervised", False) else config.rollout.group_size
     samples = prompts * size

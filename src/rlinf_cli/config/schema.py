@@ -2,83 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from rlinf_cli.config.kinds import DEFAULT, KINDS, Section
+from rlinf_cli.config.rules import key
 from rlinf_cli.plugins.extension import Extension
-
-Section = Literal["algorithm", "workflow", "engine", "trainer", "data", "model", "reward", "log"]
-
-KINDS: Mapping[Section, str] = {
-    "algorithm": "algorithm", "workflow": "workflow", "engine": "engine", "trainer": "trainer", "data": "dataset",
-    "model": "model", "reward": "reward", "log": "logger",
-}
-"""What a user chooses by name -> the kind of extension that it is, in the order in which presets apply."""
-
-EXPRESSIONS: frozenset[Section] = frozenset({"data", "reward"})
-"""Sections whose name may be several with weights: `math + 0.2*format`."""
-
-DEFAULT = "the default"
-"""Origin of a value that nobody gave."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a value must keep to; each element, if the value is a list."""
-
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
-    choices: tuple[Any, ...] = ()
-    pattern: str = ""
-    """Regular expression that the whole text matches."""
-    form: str = ""
-    """The pattern in words."""
-
-    def __str__(self) -> str:
-        bounds = [("at least", self.ge), ("more than", self.gt), ("at most", self.le), ("less than", self.lt)]
-        parts = [f"{words} {bound}" for words, bound in bounds if bound is not None]
-        if self.choices:
-            parts.append("one of " + ", ".join(map(str, self.choices)))
-        return " and ".join([*parts, self.form] if self.form else parts)
-
-    def allows(self, value: Any) -> bool:
-        """Whether the value, or each element of a list, keeps to the rule; None always does."""
-        if value is None:
-            return True
-        if isinstance(value, (list, tuple)):
-            return all(self.allows(element) for element in value)
-        return self._in_bounds(value) and self._is_listed(value)
-
-    def _in_bounds(self, value: Any) -> bool:
-        return ((self.ge is None or value >= self.ge) and (self.gt is None or value > self.gt)
-                and (self.le is None or value <= self.le) and (self.lt is None or value < self.lt))
-
-    def _is_listed(self, value: Any) -> bool:
-        return ((not self.choices or value in self.choices)
-                and (not self.pattern or re.fullmatch(self.pattern, value) is not None))
-
-
-def key(default: Any = MISSING, *, ge: float | None = None, gt: float | None = None, le: float | None = None,
-        lt: float | None = None, choices: Sequence[Any] = (), pattern: str = "", form: str = "") -> Any:
-    """Declare a configuration key of a dataclass: its default and the limits of its value.
-
-    A key without a default must be set by the user. `pattern` is matched by the whole text, `form` says it in words.
-
-    Example::
-
-        @dataclass(frozen=True)
-        class Politeness:
-            bonus: float = key(0.1, ge=0, le=1)
-            \"\"\"Added for each polite word.\"\"\"
-    """
-    rule = Rule(ge, gt, le, lt, tuple(choices), pattern, form)
-    if isinstance(default, list):
-        return field(default_factory=default.copy, metadata={"rule": rule})
-    return field(default=default, metadata={"rule": rule})
 
 
 @dataclass(frozen=True)
@@ -108,12 +38,35 @@ class ModelConfig:
     """The policy to train."""
 
     name: str = "tiny:digits"
-    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, a GGUF file, or a hub name ORG/NAME."""
+    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, a GGUF file, or a hub name ORG/NAME; with an
+    environment a named policy."""
 
     @property
     def variant(self) -> str:
         """What follows the colon of a named model; empty when there is none."""
         return self.name.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The simulators that a policy acts in."""
+
+    name: str = ""
+    """A named environment, as NAME or NAME:TASK, or a gymnasium id such as CartPole-v1; empty: none."""
+    count: int = key(16, ge=1)
+    """Environments that are stepped side by side."""
+    processes: int = key(1, ge=1)
+    """Processes in which each rank of the environment role steps its share of them; 1: its own."""
+    halves: int = key(0, ge=0, le=2)
+    """2: while one half of the environments is stepped, the policy serves the other. 1: all at once. 0: 2 where they can go
+    on at the same time, because they are not in one process or the environments have processes of their own."""
+    group: int = key(1, ge=1)
+    """Environments that begin from the same initial state, for advantages relative to a group."""
+    episodes: str = key("continue", choices=("continue", "anew"))
+    """What a step begins with: the episodes that the step before has left, or new ones everywhere."""
+    resident: bool = True
+    """Whether simulator and policy both stay on a device that they share; if not, the policy makes room each time that the
+    environments are stepped."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +124,8 @@ class RolloutConfig:
     """Prompts in a step."""
     group_size: int = key(8, ge=1)
     """Samples of each prompt."""
+    steps: int = key(128, ge=1)
+    """With an environment: actions that a step takes in each of them."""
     max_prompt_tokens: int = key(1024, ge=1)
     """Longest prompt, in tokens."""
     max_new_tokens: int = key(256, ge=1)
@@ -219,6 +174,17 @@ class TrainerConfig:
 
 
 @dataclass(frozen=True)
+class CriticConfig:
+    """What estimates the reward to come, where the algorithm has a critic."""
+
+    model: str = ""
+    """Model that the critic begins as, written like `model.name`: a language model, or one with a scalar head, such as a reward
+    model; empty: the policy's."""
+    lr: float = key(0.0, ge=0)
+    """Its peak learning rate; 0: `trainer.lr`."""
+
+
+@dataclass(frozen=True)
 class CheckpointConfig:
     """When the run is saved."""
 
@@ -248,6 +214,13 @@ class EvalConfig:
     """Longest response, in tokens; 0: as in training."""
     success: float = 1.0
     """A response whose reward is at least this is a success."""
+    episodes: int = key(0, ge=0)
+    """With an environment: episodes of each task, in the order of its initial states; 0: one from each initial state, or 100
+    where they are drawn from the seed. More than there are initial states: several from each."""
+    parallel: int = key(4, ge=1)
+    """Environments that an evaluation steps side by side, on each rank; the result does not depend on it."""
+    record: int = key(0, ge=0)
+    """With an environment: episodes, the first of each evaluation, of which a video is kept in `videos/`."""
 
 
 @dataclass(frozen=True)
@@ -298,20 +271,23 @@ class RunConfig:
     """Steps to train: each generates, scores and trains one batch."""
     workflow: str = "reasoning"
     """A named workflow: which roles there are and what flows between them."""
-    placement: str = key("temporal", pattern=r".+", form="auto, temporal, spatial, ROLES:DEVICES,... or a YAML file")
-    """Which roles run on which devices. `temporal`: they take turns on all of them; `spatial`: what trains or scores with a
-    model has the second half, the rest the first; `auto`: the run measures its first steps and moves to what is fastest; or
-    as in `rollout+reward:0-2,actor:3`; or a file that says so."""
+    placement: str = key("auto", pattern=r".+", form="auto, temporal, spatial, ROLES:DEVICES,... or a YAML file")
+    """Which roles run on which devices. `auto`: what is fastest by a profile that fits; without one `temporal`, until the first
+    steps are measured; with `deterministic` always `temporal`; `temporal`: they take turns on all of them; `spatial`: what
+    trains or scores with a model has the second half, the rest the first; or as in `rollout+reward:0-2,actor:3`; or a file that
+    says so."""
     runs_dir: str = "runs"
     """Directory of the run directories."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -376,8 +352,9 @@ def _values(place: str, settings: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 SECTIONS: Mapping[str, type] = {
-    "cluster": ClusterConfig, "model": ModelConfig, "data": DataConfig, "reward": RewardConfig,
+    "cluster": ClusterConfig, "model": ModelConfig, "env": EnvConfig, "data": DataConfig, "reward": RewardConfig,
     "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig, "trainer": TrainerConfig,
+    "critic": CriticConfig,
     "checkpoint": CheckpointConfig, "eval": EvalConfig, "log": LogConfig,
 }
 """Sections in the order in which they are shown."""

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import yaml
 
 from rlinf_cli.config.errors import ConfigError, raise_if_any
-from rlinf_cli.config.schema import DEFAULT
+from rlinf_cli.config.kinds import DEFAULT
 
 Source = TypeVar("Source")
 COMMAND_LINE = "the command line"
 FLAGS: Mapping[str, str] = {
-    "algo": "algorithm.name", "model": "model.name", "engine": "engine.name", "trainer": "trainer.name",
+    "algo": "algorithm.name", "env": "env.name", "model": "model.name", "engine": "engine.name", "trainer": "trainer.name",
     "data": "data.name", "reward": "reward.name", "name": "name", "steps": "steps", "seed": "seed",
     "devices": "cluster.devices", "placement": "placement",
 }

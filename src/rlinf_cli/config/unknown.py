@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from rlinf_cli.config.choose import Choice, name_key
 from rlinf_cli.config.errors import nearest_key
 from rlinf_cli.config.fields import usable_keys
-from rlinf_cli.config.schema import EXPRESSIONS, KINDS, SECTIONS, Section
+from rlinf_cli.config.kinds import EXPRESSIONS, KINDS, Section, kinds
+from rlinf_cli.config.schema import SECTIONS
 from rlinf_cli.config.source import Given, display
 from rlinf_cli.plugins.registry import Plugins
 
@@ -63,7 +64,7 @@ def _about_mapping(one: Given, what: str, choice: Choice) -> str:
 
 def _owners(key: str, plugins: Plugins) -> Iterator[Owner]:
     """The extensions that have the key, written as for one extension alone or as for one of several."""
-    for section, kind in KINDS.items():
+    for section, kind in ((one, kind) for one in KINDS for kind in kinds(one)):
         for name, extension in plugins.extensions(kind).items() if key.startswith(f"{section}.") else ():
             alone = usable_keys(section, extension)
             among = usable_keys(section, extension, f"{section}.{name}") if section in EXPRESSIONS else {}

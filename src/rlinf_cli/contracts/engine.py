@@ -122,6 +122,15 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+class TakesWeights(Protocol):
+    """An `Engine`, or whatever else is given new weights as one is."""
+
+    def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]], adapter: Adapter | None = None,
+                       recompute: bool = False) -> None: ...
+
+    def weights_checksum(self) -> str: ...
+
+
 @runtime_checkable
 class HoldingEngine(Protocol):
     """What an engine may offer besides: to compute on new weights where they are, instead of on a copy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,4 +38,22 @@ class Reward(Protocol):
 
         May raise: the sample is then left out of training and counted under `reward/errors`.
         """
+        ...
+
+
+class BatchReward(Protocol):
+    """Target of a reward extension that scores many samples at once with a model of its own, on the devices of the reward role;
+    built as `BatchReward(config, device)`, `device` as for an engine. Its config dataclass has an attribute `on_device`, True.
+    """
+
+    def score_batch(self, samples: Sequence[Sample]) -> Sequence[float]:
+        """A number a sample. One that is not finite leaves its sample out of training, counted under `reward/errors`."""
+        ...
+
+    def onload(self) -> int:
+        """As `Trainer.onload`."""
+        ...
+
+    def offload(self) -> int:
+        """As `Trainer.offload`."""
         ...

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rlinf_cli.contracts.algorithm import LossInputs
+from rlinf_cli.contracts.algorithm import LossInputs, ValueInputs
 from rlinf_cli.rl.trajectory import FloatArray, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LossFunction = Callable[[LossInputs], "tuple[Tensor, Mapping[str, Tensor]]"]
+ValueLossFunction = Callable[[ValueInputs], "tuple[Tensor, Mapping[str, Tensor]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,18 @@ class TrainItem:
     comparable: bool = True
     """Whether the engine's log-probabilities are of the distribution that the trainer computes: not where it drew from a
     truncated one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueItem:
+    """A sample with what a critic's loss needs of it: arrays of one entry a response token (0 where the mask is off)."""
+
+    sample: Sample
+    old_values: FloatArray
+    """The critic's outputs at the start of the step."""
+    targets: FloatArray
+    weights: FloatArray
+    """As `TrainItem.weights`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +139,38 @@ class Trainer(Protocol):
 
     def load(self, directory: Path) -> None:
         """Take up the state that `save` wrote. Raises ValueError naming what does not fit."""
+        ...
+
+
+class ValueTrainer(Protocol):
+    """A model that gives a number for the text before each token, and its optimiser. Every method is called on all ranks; those
+    that `Trainer` has are as there."""
+
+    def values(self, samples: Sequence[Sample]) -> list[FloatArray]:
+        """For each response token of this rank's samples the output for the text before it."""
+        ...
+
+    def train_values(self, items: Sequence[ValueItem], loss: ValueLossFunction) -> dict[str, float]:
+        """One optimiser step, as `Trainer.train_step`: the loss's metrics, `critic/loss`, `critic/grad_norm`, `critic/lr`."""
+        ...
+
+    def onload(self) -> int: ...
+
+    def offload(self) -> int: ...
+
+    def save(self, directory: Path) -> None:
+        """As `Trainer.save`; `model/` has the head that gives the values."""
+        ...
+
+    def load(self, directory: Path) -> None: ...
+
+
+@runtime_checkable
+class TrainsCritics(Protocol):
+    """What a trainer class may offer besides; its config dataclass then says so with an attribute `trains_critics`."""
+
+    @staticmethod
+    def critic(config: Any, model: Path, device: str, ranks: Ranks, total_steps: int, lr: float) -> ValueTrainer:
+        """The arguments are those of the trainer, but for `lr`: the peak learning rate; 0: that of `config`. `model` may be a
+        causal language model, whose values begin at 0, or one with a scalar head of its own."""
         ...

@@ -39,7 +39,7 @@ class PromptStream:
 
     def __init__(self, sources: Sequence[Source], per_batch: int, seed: int, shuffle: bool) -> None:
         self.sources, self.per_batch, self._seed, self._shuffle = tuple(sources), per_batch, seed, shuffle
-        self._mixture = Mixture([source.weight for source in sources])
+        self._mixture = Mixture([source.weight for source in sources] or [1.0])
         self._orders: dict[int, Callable[[int], tuple[int, int]]] = {}
 
     def batch(self, number: int) -> list[StreamItem]:
@@ -54,6 +54,8 @@ class PromptStream:
     def epoch(self, batches: int) -> float:
         """Passes over the data in so many batches: over the source of most rows; 0 when all are generators."""
         sizes = [source.size or 0 for source in self.sources]
+        if not sizes:
+            return 0.0
         largest = sizes.index(max(sizes))
         return self._mixture.before(largest, batches * self.per_batch) / sizes[largest] if sizes[largest] else 0.0
 

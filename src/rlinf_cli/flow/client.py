@@ -62,6 +62,11 @@ class Client:
         _clients.add(self)
 
     @property
+    def host(self) -> str:
+        """The address of this machine that other nodes of the run can reach."""
+        return self._connection.host
+
+    @property
     def connected(self) -> bool:
         return self._connection.failure is None
 

@@ -172,6 +172,11 @@ class Cluster:
     def on_incident(self, hook: Callable[[Incident], None]) -> None:
         self._supervision.on_incident = hook
 
+    def living(self) -> tuple[Device, ...]:
+        """The devices whose nodes can be reached."""
+        nodes = living_nodes()
+        return tuple(device for device in self.devices if device.node_id in nodes)
+
     def progressed(self) -> None:
         """A step was trained: all restarts are there again."""
         self._supervision.progressed()
@@ -180,9 +185,9 @@ class Cluster:
         """Whether the error is the death of a role that may be launched again."""
         return self._supervision.may_recover(error)
 
-    def relaunch(self, role: str, *args: Any, **kwargs: Any) -> list[Group]:
-        """End what is left of a role, and of those that share its processes, and launch them again with these arguments for
-        the role, on those of its devices whose nodes are alive; the new groups.
+    def relaunch(self, role: str, arguments: Mapping[str, Mapping[str, Any]] | None = None) -> list[Group]:
+        """End what is left of a role, and of those that share its processes, and launch them again on those of its devices whose
+        nodes are alive; the new groups. `arguments`: by role, keywords of workers that are made with others than before.
 
         Raises RunError when no node is.
         """
@@ -198,7 +203,8 @@ class Cluster:
             raise RunError(f"{role} cannot be started again: all its devices were on {nodes}, which is gone; replace the "
                            "node, or go on without its devices (cluster.devices, placement)")
         self._forget(crew)
-        parts = [replace(part, args=args, kwargs=kwargs) if part.role == role else part for part in crew.parts]
+        changed = arguments or {}
+        parts = [replace(part, kwargs=changed.get(part.role, part.kwargs)) for part in crew.parts]
         return self.launch_fused(parts, placement, crew.seats[0][0].env, crew.restartable)
 
     def shutdown(self) -> None:

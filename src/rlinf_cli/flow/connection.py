@@ -84,6 +84,7 @@ class Connection:
         self.changed = threading.Condition(self.lock)
         self.failure: ChannelError | None = None
         self._sock, self.node = _open(address, node)
+        self.host = address.host if self._sock.family == socket.AF_UNIX else str(self._sock.getsockname()[0])
         self._reader = FrameReader(_FRAME_LIMIT)
         self._outgoing: tuple[list[Message], bytes, list[int]] = [], b"", []
         """Messages, packed ones, and how many bytes of these are gone."""

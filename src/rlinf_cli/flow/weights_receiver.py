@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlinf_cli.contracts.engine import Engine, HoldingEngine
+from rlinf_cli.contracts.engine import HoldingEngine, TakesWeights
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.client import Client
 from rlinf_cli.flow.weights_delta import apply
@@ -35,7 +35,7 @@ class Receiver:
         self._maps: dict[tuple[str, int], Bytes] = {}
         self._kept, self._kept_checksum = np.empty(0, np.uint8), ""
 
-    def update(self, engine: Engine, manifest: Manifest, recompute: bool = False) -> str:
+    def update(self, engine: TakesWeights, manifest: Manifest, recompute: bool = False) -> str:
         """Bring an engine the manifest's tensors, to be used where they lie if that can be; its checksum."""
         tensors = self.tensors(manifest)
         if isinstance(engine, HoldingEngine) and manifest.node == self._client.node and manifest.adapter is None:

@@ -55,6 +55,8 @@ def interpret(name: str, plugins: Plugins) -> Directory | GGUF | Named | Hub:
     source, _, variant = name.partition(":")
     if _SOURCE_NAME.fullmatch(name) and source in plugins.names("model"):
         return Named(source, variant)
+    if source in plugins.names("policy"):
+        raise UsageError(f"model '{name}' is a policy of environments: choose one with --env NAME, or another model")
     if path.is_file():
         raise UsageError(f"model '{name}' is a file: give the Hugging Face directory that holds config.json, or a GGUF "
                          "file (NAME.gguf)")

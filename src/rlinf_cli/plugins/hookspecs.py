@@ -33,6 +33,8 @@ KINDS = {
     "model": "register_models",
     "dataset": "register_datasets",
     "logger": "register_loggers",
+    "policy": "register_policies",
+    "environment": "register_environments",
 }
 """Kind of extension -> the hook that registers it."""
 
@@ -82,6 +84,18 @@ def register_datasets() -> Sequence[Extension]:
 @hookspec
 def register_loggers() -> Sequence[Extension]:
     """Trackers (`log.loggers`): targets follow `rlinf_cli.api.Logger`."""
+    return []
+
+
+@hookspec
+def register_environments() -> Sequence[Extension]:
+    """Simulators (`env.name=NAME` or `NAME:TASK`): targets follow `rlinf_cli.api.Environment`."""
+    return []
+
+
+@hookspec
+def register_policies() -> Sequence[Extension]:
+    """Policies of environments (`model.name`, like models): targets follow `rlinf_cli.api.Policy`."""
     return []
 
 

@@ -32,6 +32,9 @@ STARTS = {
     "model": ("a small Llama with random weights, a token a character", "rlinf train --algo grpo --model ${name}"),
     "dataset": ("find the largest of some digits", "rlinf train --algo grpo --data ${name}"),
     "logger": ("every metric of every step in a CSV file", "rlinf train --algo grpo 'log.loggers=[${name}]'"),
+    "policy": ("actions that are linear in what is observed, with a fixed spread",
+               "rlinf train --env Pendulum-v1 --model ${name}"),
+    "environment": ("push a point to the middle of a line", "rlinf train --env ${name}"),
 }
 """Kind -> what the package does as it is written, and the command that uses it."""
 

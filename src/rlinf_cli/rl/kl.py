@@ -39,3 +39,16 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 KL_ESTIMATORS: Mapping[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3}
+
+
+def adapted_coefficient(coefficient: float, divergence: float, target: float, samples: int, horizon: float) -> float:
+    """The weight of the divergence for the next step, after one of `samples` samples whose mean divergence (nats, of whole
+    responses) was `divergence`: larger when that is over `target`, smaller when it is under it.
+
+        coefficient * (1 + clip(divergence / target - 1, -0.2, 0.2) * samples / horizon)
+
+    Source: Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (arXiv 1909.08593), section 2.2. Where more
+    samples come at once than `horizon`, they count as so many, so that the weight stays positive.
+    """
+    error = min(max(divergence / target - 1, -0.2), 0.2)
+    return coefficient * (1 + error * min(1.0, samples / horizon))

@@ -68,6 +68,8 @@ class Sample:
     turns: int = 1
     reference_logprobs: FloatArray | None = None
     """Log-probability of each response token under the reference model (nats), once a reference role has scored it."""
+    values: FloatArray | None = None
+    """What the critic expects of the reward at the text before each response token, once a critic has told."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
@@ -82,7 +84,7 @@ class Sample:
                            self.versions.astype(np.int32, copy=False).tobytes(),
                            self.mask.astype(np.bool_, copy=False).tobytes()))
         rest = (self.finish, self.prompt, self.response, self.answer, self.columns, self.reward, self.rewards,
-                self.error, self.turns, self.reference_logprobs)
+                self.error, self.turns, self.reference_logprobs, self.values)
         return _rebuild, (self.id, self.group_id, p, n, arrays, rest)
 
 

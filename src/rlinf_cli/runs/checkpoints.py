@@ -71,6 +71,11 @@ class Checkpoint:
         """In place of `model`, where only an adapter was trained: as peft writes it."""
         return self.path / "adapter"
 
+    @property
+    def critic(self) -> Path:
+        """The critic as a Hugging Face directory, where there is one."""
+        return self.path / "critic" / "model"
+
     @cached_property
     def state(self) -> dict[str, Any]:
         """What the run noted at `Checkpoints.write`."""

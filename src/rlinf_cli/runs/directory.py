@@ -21,6 +21,8 @@ from rlinf_cli.runs.lock import RunLock
 from rlinf_cli.runs.naming import CHECKPOINTS, RECORD, check_name
 from rlinf_cli.runs.redact import redact, redact_all, redact_argument
 
+PROFILE = "profile.json"
+"""What a run has measured of its own steps."""
 _DISTRIBUTIONS = ("rlinf-cli", "torch", "ray", "transformers")
 _INTERRUPTED = 130
 
@@ -44,6 +46,7 @@ class RunDirectory:
         self.path = path
         self.config = path / "config.yaml"
         self.plan = path / "plan.yaml"
+        self.profile = path / PROFILE
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.jsonl"
         self.eval_samples = path / "eval_samples.jsonl"

@@ -28,6 +28,7 @@ from rlinf_cli.runs.installation import (
     requirements,
     torch_build,
 )
+from rlinf_cli.runs.rendering import rendering
 from rlinf_cli.sandbox.program import isolation
 
 GB = 1e9
@@ -46,7 +47,7 @@ def examine(deep: bool = False) -> list[Finding]:
     """Everything that is looked at. `deep`: models are really imported and a private Ray is started, which takes longer."""
     torch = torch_build()
     found = [_python(), *requirements(), *_torch(torch), *_ray(), *_devices(torch), *_memory(), *_shared_memory(), *_files(),
-             *_disk(), _sandbox(), *_plugins(), *extras(), *namesake(), _models()]
+             *_disk(), _sandbox(), *_plugins(), *extras(), *rendering(), *namesake(), _models()]
     if deep and not any(finding.exit_code == 3 for finding in found):
         found += [_imports(), _private_ray()]
     return found

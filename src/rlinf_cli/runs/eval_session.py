@@ -10,15 +10,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from rlinf_cli.config.kinds import DEFAULT
 from rlinf_cli.config.load import check, resolve
-from rlinf_cli.config.schema import DEFAULT, RewardConfig, RunConfig
+from rlinf_cli.config.schema import RewardConfig, RunConfig
 from rlinf_cli.errors import RlinfError, UsageError
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.devices import parse_devices
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.placement import Placement, RoleSpec, temporal
 from rlinf_cli.plugins.registry import Plugins
-from rlinf_cli.rl.success import CONFIDENCE, mean_at, mean_interval, pass_at, pass_interval
+from rlinf_cli.rl.success import CONFIDENCE
+from rlinf_cli.runs.episodes import EpisodesEvaluation, EpisodesResult
 from rlinf_cli.runs.evaluation import Evaluation, TaskResult
 from rlinf_cli.runs.files import explained, logs_of
 from rlinf_cli.runs.flow import LaunchedFlow
@@ -28,6 +30,7 @@ from rlinf_cli.runs.progress import Progress
 from rlinf_cli.runs.reference import Policy, find_policy
 from rlinf_cli.runs.roles import load_worker
 from rlinf_cli.runs.samples import SamplesWriter
+from rlinf_cli.runs.videos import write_videos
 from rlinf_cli.workflows.base import Role, Workflow
 
 PATIENCE_S = 20.0
@@ -40,7 +43,7 @@ class EvalSession:
 
     policy: Policy
     config: RunConfig
-    evaluation: Evaluation
+    evaluation: Evaluation | EpisodesEvaluation
     roles: Mapping[str, Role]
     plugins: Plugins
 
@@ -50,19 +53,27 @@ class Evaluated:
     """What came of it."""
 
     session: EvalSession
-    results: Sequence[TaskResult]
+    results: Sequence[TaskResult | EpisodesResult]
     devices: int
     seconds: float
+    videos: Sequence[Path] = ()
 
     def document(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
         config = self.session.config
         step = self.session.policy.checkpoint and self.session.policy.checkpoint.step
+        tasks = [result.document() for result in self.results]
+        videos = {"videos": list(map(str, self.videos))} if self.videos else {}
+        if isinstance(self.session.evaluation, EpisodesEvaluation):
+            return {"policy": self.session.policy.label, "step": step, "environment": config.env.name,
+                    "deterministic": config.eval.temperature == 0, "seed": config.seed, "success": config.eval.success,
+                    "devices": self.devices, "confidence": CONFIDENCE, "seconds": round(self.seconds, 3), "tasks": tasks,
+                    **videos}
         return {
             "policy": self.session.policy.label, "step": step, "k": config.eval.k, "temperature": config.eval.temperature,
             "max_new_tokens": config.eval.max_new_tokens or config.rollout.max_new_tokens, "seed": config.seed,
             "reward": config.reward.name, "success": config.eval.success, "devices": self.devices,
-            "confidence": CONFIDENCE, "seconds": round(self.seconds, 3), "tasks": [_task(result) for result in self.results],
+            "confidence": CONFIDENCE, "seconds": round(self.seconds, 3), "tasks": tasks,
         }
 
 
@@ -75,7 +86,7 @@ def open_eval(name: str, overrides: Sequence[str], data: str | None, flags: Mapp
     policy = find_policy(name, plugins)
     if policy.run is None:
         config = resolve([], overrides, {**flags, "model": name, "data": data}, plugins)
-        if config.origin("data.name") == DEFAULT and not config.eval.data:
+        if config.origin("data.name") == DEFAULT and not config.eval.data and not config.env.name:
             raise UsageError(f"say what to evaluate {name} on, with --data NAME or FILE")
     else:
         chosen = [*overrides, *([] if data is None else [f"eval.data={data}"])]
@@ -100,22 +111,30 @@ def evaluate(session: EvalSession, progress: Progress, out: Path | None = None) 
         stack.enter_context(terminate_as_interrupt())
         logs = stack.enter_context(logs_of("eval"))
         writer = None if out is None else stack.enter_context(_writer(out))
-        config = session.policy.told(session.config, session.plugins)
+        acts = isinstance(session.evaluation, EpisodesEvaluation)
+        config = session.config if acts else session.policy.told(session.config, session.plugins)
         evaluation = admit_evaluation(replace(session.evaluation, config=config), session.plugins,
                                       lambda text: progress.message("data", text))
         progress.phase("starting Ray")
         cluster = stack.enter_context(Cluster.start(config.cluster.devices, config.cluster.address, logs,
                                                     config.cluster.start_timeout_s, config.cluster.call_timeout_s))
         progress.phase("loading the model")
-        flow = LaunchedFlow(config, _launch(session.roles, config, cluster))
+        flow = LaunchedFlow(config, _launch(session.roles, config, cluster, _arguments(session)))
         progress.phase("evaluating")
         results = _results(flow, evaluation)
         if writer is not None:
             writer.write(0, [sample for result in results for sample in result.samples])
-        return Evaluated(session, results, len(cluster.devices), time.monotonic() - began)
+        return Evaluated(session, results, len(cluster.devices), time.monotonic() - began, _videos(session.policy, results))
 
 
-def _results(flow: LaunchedFlow, evaluation: Evaluation) -> list[TaskResult]:
+def _videos(policy: Policy, results: Sequence[TaskResult | EpisodesResult]) -> list[Path]:
+    """Beside the run, or here where it is none."""
+    step = 0 if policy.checkpoint is None else policy.checkpoint.step
+    return [path for result in results for path in write_videos(policy.run or Path(), step, result.videos)]
+
+
+def _results(flow: LaunchedFlow,
+             evaluation: Evaluation | EpisodesEvaluation) -> Sequence[TaskResult | EpisodesResult]:
     try:
         return evaluation.results(flow.evaluate(evaluation, 0), 0)
     except (KeyboardInterrupt, RlinfError):
@@ -123,11 +142,21 @@ def _results(flow: LaunchedFlow, evaluation: Evaluation) -> list[TaskResult]:
         raise
 
 
-def _launch(roles: Mapping[str, Role], config: RunConfig, cluster: Cluster) -> dict[str, Group]:
+def _arguments(session: EvalSession) -> dict[str, dict[str, Any]]:
+    """Role -> what its worker is told besides: a policy's weights are in a checkpoint that is no model."""
+    checkpoint = session.policy.checkpoint
+    if not isinstance(session.evaluation, EpisodesEvaluation) or checkpoint is None:
+        return {}
+    return {"rollout": {"policy": str(checkpoint.path)}}
+
+
+def _launch(roles: Mapping[str, Role], config: RunConfig, cluster: Cluster,
+            arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Group]:
     """All roles on all devices, whatever `placement` says: it is about training."""
     placement: Placement = temporal([RoleSpec(role.name, role.ranks) for role in roles.values()], len(cluster.devices),
                                     cluster.devices[0].kind)
-    groups = {name: cluster.launch(name, load_worker(role.worker), placement[name], config) for name, role in roles.items()}
+    groups = {name: cluster.launch(name, load_worker(role.worker), placement[name], config, **arguments.get(name, {}))
+              for name, role in roles.items()}
     for group in groups.values():
         group.ready(config.cluster.start_timeout_s)
     return groups
@@ -155,14 +184,3 @@ def _writer(out: Path) -> SamplesWriter:
         out.unlink(missing_ok=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         return SamplesWriter(out, 0)
-
-
-def _task(result: TaskResult) -> dict[str, Any]:
-    k, counts = result.k, result.successes
-    tries = sorted({j for j in (1, 2, 4, 8, 16, 32, 64, 128) if j < k} | {k})
-    return {
-        "task": result.task, "prompts": len(counts), "successes": sum(counts), "trials": result.trials,
-        "errors": result.errors, f"mean@{k}": mean_at(k, counts), f"mean@{k}_interval": list(mean_interval(k, counts)),
-        **{f"pass@{j}": pass_at(j, k, counts) for j in tries}, f"pass@{k}_interval": list(pass_interval(k, counts)),
-        "reward": result.mean_reward, "response_len": result.mean_length, "truncated": result.truncated,
-    }

@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.data.sources import Source
 from rlinf_cli.errors import RunError, UsageError
-from rlinf_cli.rl.success import mean_at, pass_at
+from rlinf_cli.rl.success import mean_at, mean_interval, pass_at, pass_interval
 from rlinf_cli.rl.trajectory import Prompt, Sample, SampleGroup
 from rlinf_cli.workflows.base import Workflow
 
@@ -59,6 +60,11 @@ class TaskResult:
     """Of each prompt."""
 
     @property
+    def videos(self) -> dict[str, bytes]:
+        """There are none."""
+        return {}
+
+    @property
     def trials(self) -> int:
         return len(self.samples)
 
@@ -88,6 +94,17 @@ class TaskResult:
             "response_len/mean": self.mean_length, "response_len/clip_frac": self.truncated,
         }
         return {f"eval/{self.task}/{name}": float(value) for name, value in values.items()}
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        k, counts = self.k, self.successes
+        tries = sorted({j for j in (1, 2, 4, 8, 16, 32, 64, 128) if j < k} | {k})
+        return {
+            "task": self.task, "prompts": len(counts), "successes": sum(counts), "trials": self.trials,
+            "errors": self.errors, f"mean@{k}": mean_at(k, counts), f"mean@{k}_interval": list(mean_interval(k, counts)),
+            **{f"pass@{j}": pass_at(j, k, counts) for j in tries}, f"pass@{k}_interval": list(pass_interval(k, counts)),
+            "reward": self.mean_reward, "response_len": self.mean_length, "truncated": self.truncated,
+        }
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,13 @@ class Exported:
 
 
 def export_model(run: str | Path, directory: Path, step: int | None = None, dtype: str | None = None,
-                 overwrite: bool = False, runs: Path = Path("runs"), adapter: bool = False) -> Exported:
+                 overwrite: bool = False, runs: Path = Path("runs"), adapter: bool = False,
+                 critic: bool = False) -> Exported:
     """Write the policy of a checkpoint (the latest, if `step` is None) to `directory`.
 
     `run` is a run's directory or name, or one of its checkpoints. With `dtype` floating-point weights are converted.
-    With `adapter` the adapter alone is written, in peft's layout, instead of being merged into its model.
+    With `adapter` the adapter alone is written, in peft's layout, instead of being merged into its model; with `critic` the
+    critic in place of the policy.
     The directory must be new or empty, or, with `overwrite`, hold a model and nothing else. Files are written aside
     first; `config.json`, without which nothing loads, comes last.
 
@@ -62,7 +64,10 @@ def export_model(run: str | Path, directory: Path, step: int | None = None, dtyp
     checkpoint, run_path = _find_checkpoint(run, step, runs)
     _check_target(directory, run_path, overwrite)
     checkpoint.verify(full=True)
-    write = _adapter_alone(checkpoint, dtype) if adapter else _whole(checkpoint, run_path, dtype)
+    if critic:
+        write = _model(_critic_of(checkpoint), dtype)
+    else:
+        write = _adapter_alone(checkpoint, dtype) if adapter else _whole(checkpoint, run_path, dtype)
     with _aside(directory) as aside:
         write(aside)
         weights = _weights(aside)
@@ -79,7 +84,16 @@ def _whole(checkpoint: Checkpoint, run: Path, dtype: str | None) -> Callable[[Pa
         config = yaml.safe_load(RunDirectory(run).config.read_text(encoding="utf-8"))
         base = base_model(stored, config["model"]["name"], config["seed"])
         return lambda target: merge_adapter(base, stored, target, dtype or "float32")
-    model = whole_model(checkpoint)
+    return _model(whole_model(checkpoint), dtype)
+
+
+def _critic_of(checkpoint: Checkpoint) -> Path:
+    if not checkpoint.critic.is_dir():
+        raise UsageError(f"checkpoint {checkpoint.path} has no critic, its run trained none: leave out --critic")
+    return checkpoint.critic
+
+
+def _model(model: Path, dtype: str | None) -> Callable[[Path], None]:
     if dtype is None:
         return lambda target: _copy(model, target, files_below(model))
     return lambda target: _convert(model, target, dtype)

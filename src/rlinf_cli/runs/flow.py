@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
@@ -21,8 +22,9 @@ from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.handle import Handle, gather
 from rlinf_cli.flow.timeline import Call
 from rlinf_cli.flow.underway import under_way
-from rlinf_cli.rl.trajectory import Prompt, SampleGroup
+from rlinf_cli.rl.trajectory import Prompt
 from rlinf_cli.runs.breakdown import Placed, StepTime, step_time
+from rlinf_cli.runs.episodes import EpisodesEvaluation
 from rlinf_cli.runs.evaluation import Evaluation
 from rlinf_cli.runs.step import RunStep, StepReport
 from rlinf_cli.state.staleness import Ended, Hold, Lifted, StalenessGate, Started
@@ -72,8 +74,8 @@ class LaunchedFlow:
         gather([call], self._limit, beside=self._under_way())
         return call.wait()
 
-    def evaluate(self, evaluation: Evaluation, number: int) -> list[SampleGroup]:
-        """The scored answers to the prompts of an evaluation. Raises as `gather`."""
+    def evaluate(self, evaluation: Evaluation | EpisodesEvaluation, number: int) -> list[Any]:
+        """What the results of an evaluation are made from: scored answers to its prompts, or episodes. Raises as `gather`."""
         self._evaluating = step = RunStep(number, self._name("eval", number), evaluation.prompts)
         self._issuing = step.handles
         scored = evaluation.workflow.evaluate(self, step)
@@ -135,7 +137,7 @@ class RunFlow(LaunchedFlow):
     training = True
 
     def __init__(self, config: RunConfig, groups: Mapping[str, Group], stream: PromptStream, first: int, batches: int,
-                 on_step: Callable[[StepReport], None], evaluation: Evaluation | None = None,
+                 on_step: Callable[[StepReport], None], evaluation: Evaluation | EpisodesEvaluation | None = None,
                  on_phase: Callable[[str], None] = lambda text: None, on_issued: Callable[[int], None] = lambda number: None,
                  is_urgent: Callable[[int], bool] = lambda number: False, life: int = 0,
                  on_end: Callable[[RunStep], None] = lambda step: None) -> None:
@@ -148,7 +150,8 @@ class RunFlow(LaunchedFlow):
         self._taken: dict[int, int] = {}
         """Index of an open step -> batches taken by it and those before it."""
         self._ended = 0.0
-        self._unreported: StepReport | None = None
+        self._untold: Callable[[], StepReport] | None = None
+        """Of a step that has ended and is still to be reported, which takes time that nobody should wait for."""
         self._leaving = False
         self._over: list[RunStep] = []
         """Steps that have ended, whose channels are still to be dropped."""
@@ -184,12 +187,23 @@ class RunFlow(LaunchedFlow):
             if all(handle.done() for handle in step.handles):
                 step.drop()
 
+    def finish_made(self, patience: float) -> None:
+        """Wait up to `patience` seconds for the open steps, in their order, of which everything has been made that is to be
+        trained: where several roles train, a step that is cancelled now might be trained by some of them only."""
+        for step in self._open:
+            if not all(handle.done() for handle in step.handles if handle.wiring.outs):
+                return
+            _await(step.handles, patience)
+
     def catch_up(self) -> None:
         """Report the cancelled steps that have been trained nevertheless."""
         self._tell()
         while self._open:
             step = self._open[0]
-            report = self._report(step, [handle for handle in step.handles if handle.done() and _ended(handle)])
+            handles = [handle for handle in step.handles if handle.done() and _ended(handle)]
+            if any(handle.method == "train" and handle not in handles for handle in step.handles):
+                return
+            report = self._report(step, handles, time.monotonic(), tuple(self._open)[1:])
             if not report.count:
                 return
             self._open.popleft()
@@ -224,17 +238,18 @@ class RunFlow(LaunchedFlow):
         step = self._open[0]
         self._tell()
         self._settle(step.handles)
+        ended = time.monotonic()
         self._open.popleft()
-        report = self._report(step, step.handles)
+        report = partial(self._report, step, step.handles, ended, tuple(self._open))
         self._on_end(step)
         self._over.append(step)
         self._gate.handle(Ended(step.index))
         if self._is_evaluated(step.index):
-            self._evaluated(report)
+            self._evaluated(report())
             self._gate.handle(Lifted(step.index))
         else:
-            self._unreported = report
-            if self._is_urgent(report.number):
+            self._untold = report
+            if self._is_urgent(step.index + 1):
                 self._tell()
 
     def _tell(self) -> None:
@@ -242,9 +257,9 @@ class RunFlow(LaunchedFlow):
         for step in self._over:
             step.drop()
         self._over.clear()
-        report, self._unreported = self._unreported, None
-        if report is not None:
-            self._on_step(report)
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            self._on_step(untold())
 
     def _is_evaluated(self, index: int) -> bool:
         return self._evaluation is not None and self._evaluation.is_due(index + 1)
@@ -265,6 +280,7 @@ class RunFlow(LaunchedFlow):
                 for result in results:
                     report.metrics.update(result.metrics())
                     report.evaluated += result.samples[: self.config.log.samples]
+                    report.videos.update(result.videos)
         finally:
             if report.metrics:
                 self._on_step(report)
@@ -274,7 +290,8 @@ class RunFlow(LaunchedFlow):
         self._taken[index] = self._batches
         return [prompt_of(item) for item in self._stream.batch(self._batches - 1)]
 
-    def _report(self, step: RunStep, handles: Sequence[Handle]) -> StepReport:
+    def _report(self, step: RunStep, handles: Sequence[Handle], now: float, beside: Sequence[RunStep]) -> StepReport:
+        """Of a step that ended at `now`, when the steps `beside` were open too."""
         results = [result for handle in handles for result in handle.wait() if isinstance(result, TrainResult)]
         report = StepReport(step.index + 1, batches=self._taken[step.index])
         for result in results:
@@ -282,36 +299,36 @@ class RunFlow(LaunchedFlow):
             report.samples.extend(result.samples)
             report.tokens += result.tokens
             report.count += result.count
+            report.env_steps += result.env_steps
             report.left_out.extend(result.left_out)
             report.lengths.extend(result.lengths)
-        report.usage, report.moves = usage_of(handles), moves_of(handles)
+        report.usage, report.moves, report.chunks = usage_of(handles), moves_of(handles), chunks_of(handles)
         report.metrics.update(self._accounts(step, results))
-        report.time = self._time(step, handles)
+        report.time = self._time(step, handles, now, beside)
         seconds = report.time.seconds
         report.metrics.update(report.time.metrics())
-        report.metrics["throughput/tokens_per_s"] = report.tokens / seconds
-        report.metrics["throughput/tokens_per_device_per_s"] = report.tokens / seconds / max(1, len(report.time.devices))
-        report.metrics["throughput/samples_per_s"] = report.count / seconds
+        report.metrics.update(_throughput(report, seconds, len(report.time.devices)))
         report.metrics.update(memory_metrics(handles))
         report.metrics["progress/epoch"] = self._stream.epoch(report.batches)
         return report
 
     def _accounts(self, step: RunStep, results: Sequence[TrainResult]) -> dict[str, float]:
         """Samples that were asked for, and what is known of those that were given up early."""
+        if "environment" in self._groups:
+            return {}
         responses = 1 if "examples" in self._groups else self.config.rollout.group_size
         surplus = [result.surplus for result in results if result.surplus is not None]
         found = sum(surplus, Surplus()).metrics() if surplus else {}
         return {"rollout/samples": float(step.fed * responses), **found}
 
-    def _time(self, step: RunStep, handles: Sequence[Handle]) -> StepTime:
-        """Of a step that has just ended, on the devices of all roles."""
-        now = time.monotonic()
+    def _time(self, step: RunStep, handles: Sequence[Handle], now: float, beside: Sequence[RunStep]) -> StepTime:
+        """On the devices of all roles."""
         own = [call for handle in handles for call in handle.calls()]
-        others = self._calls_of([other for other in self._open if other is not step])
+        others = self._calls_of(beside)
         seats = {(group.role, rank): seat.devices for group in self._groups.values() for rank, seat in enumerate(group.seats)}
         devices = {device for devices in seats.values() for device in devices}
-        placed, beside = ([Placed(call, seats[call.role, call.rank]) for call in calls] for calls in (own, others))
-        spent = step_time(placed, beside, devices, step.began, self._ended, now)
+        placed, foreign = ([Placed(call, seats[call.role, call.rank]) for call in calls] for calls in (own, others))
+        spent = step_time(placed, foreign, devices, step.began, self._ended, now)
         self._ended = spent.ended
         return spent
 
@@ -323,6 +340,14 @@ class RunFlow(LaunchedFlow):
         return [*running, *(call for step in steps for handle in step.handles for call in handle.answered())]
 
 
+def _throughput(report: StepReport, seconds: float, devices: int) -> dict[str, float]:
+    if report.env_steps:
+        return {"throughput/env_steps_per_s": report.env_steps / seconds}
+    return {"throughput/tokens_per_s": report.tokens / seconds,
+            "throughput/tokens_per_device_per_s": report.tokens / seconds / max(1, devices),
+            "throughput/samples_per_s": report.count / seconds}
+
+
 def usage_of(handles: Sequence[Handle]) -> dict[str, list[Usage]]:
     """What calls that have ended have told of their engines, by role."""
     found: dict[str, list[Usage]] = {}
@@ -331,6 +356,14 @@ def usage_of(handles: Sequence[Handle]) -> dict[str, list[Usage]]:
         if told:
             found.setdefault(handle.role, []).extend(told)
     return found
+
+
+def chunks_of(handles: Sequence[Handle]) -> dict[str, int]:
+    """Role -> pieces in which its ranks took their items, the most of a rank in each of the calls, which have ended."""
+    found: Counter[str] = Counter()
+    for handle in handles:
+        found[handle.role] += max((result.chunks for result in handle.wait() if isinstance(result, TrainResult)), default=0)
+    return dict(+found)
 
 
 def moves_of(handles: Sequence[Handle]) -> dict[tuple[str, str], float]:

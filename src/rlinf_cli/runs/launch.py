@@ -21,13 +21,13 @@ from rlinf_cli.runs.directory import RunDirectory
 from rlinf_cli.runs.flow import Interlude, RunFlow
 from rlinf_cli.runs.incidents import Incidents
 from rlinf_cli.runs.lifecycle import Lifecycle
-from rlinf_cli.runs.preflight import AUTO, Prepared
+from rlinf_cli.runs.preflight import Prepared, placed
 from rlinf_cli.runs.progress import Progress
 from rlinf_cli.runs.record import Record
 from rlinf_cli.runs.roles import Roles
 from rlinf_cli.runs.saving import Saver
 from rlinf_cli.runs.state import RunState
-from rlinf_cli.runs.step import StepReport
+from rlinf_cli.runs.step import RunStep, StepReport
 
 PATIENCE_S = 60.0
 """How long an interrupted run may take to end its calls, and as long again to write its checkpoint."""
@@ -67,6 +67,7 @@ class TrainRun:
                               _state(resume), self._incidents.metrics)
         self._saver = Saver(self._config, self._checkpoints, self._record, self._lifecycle, lambda: prepared.fingerprint)
         self._saver.saved = self._first or None
+        self._adapter: Adapter | None = None
 
     @property
     def warning(self) -> str:
@@ -93,7 +94,7 @@ class TrainRun:
         life = 0
         while (end := self._live(cluster, roles, life)) is not None:
             if isinstance(end, Interlude):
-                self._move(roles)
+                self._move(cluster, roles)
             else:
                 self._recover(cluster, roles, end)
             life += 1
@@ -107,16 +108,25 @@ class TrainRun:
 
     def _launch(self, cluster: Cluster) -> Roles:
         self._progress.phase("loading the model")
+        if self._prepared.beginning is None:
+            self._place(cluster)
         roles = Roles(self._prepared, cluster)
         cluster.on_incident, cluster.before_resume = self._incidents.add, roles.send_weights
         self._directory.write_plan(roles.placement.to_yaml())
         began = time.monotonic()
         self._launch_roles(cluster, roles)
-        self._adapter = self._adapts(cluster, roles, time.monotonic() - began)
-        self._saver.start(roles.actor, None if self._resume is None else self._first)
+        self._adapter = self._adapts(cluster, time.monotonic() - began)
+        self._saver.start(roles.trained, None if self._resume is None else self._first)
         # not before: settings that cannot start must not stay with a run that could go on
         self._directory.write_config(self._config.to_yaml())
         return roles
+
+    def _place(self, cluster: Cluster) -> None:
+        """On the devices of a cluster that was there before."""
+        own = None if self._resume is None else self._directory.profile
+        self._prepared = placed(self._prepared, len(cluster.devices), cluster.devices[0].kind, own)
+        assert self._prepared.beginning is not None
+        self._progress.message("plan", self._prepared.beginning.line)
 
     def _launch_roles(self, cluster: Cluster, roles: Roles) -> None:
         try:
@@ -127,13 +137,14 @@ class TrainRun:
                 raise
             self._recover_if_possible(cluster, roles, death, error)
 
-    def _adapts(self, cluster: Cluster, roles: Roles, launch_s: float) -> Adapter | None:
+    def _adapts(self, cluster: Cluster, launch_s: float) -> Adapter | None:
         """None where there is nothing to choose, or somebody has chosen."""
-        if self._config.placement != AUTO or self._config.cluster.fused or len(cluster.devices) < 2:
+        beginning = self._prepared.beginning
+        if beginning is None or not beginning.adapts:
             return None
-        return Adapter(self._config, list(self._prepared.roles.values()), roles.placement, len(cluster.devices),
+        return Adapter(self._config, list(self._prepared.roles.values()), beginning, len(cluster.devices),
                        cluster.devices[0].kind, launch_s, lambda text: self._progress.message("plan", text),
-                       self._directory.path / "profile.json")
+                       self._directory.profile)
 
     def _live(self, cluster: Cluster, roles: Roles, life: int) -> WorkerDiedError | Interlude | None:
         """Train from where the record stands; why it is to be gone on with, a death that can be recovered from or a better
@@ -150,15 +161,21 @@ class TrainRun:
             is_saved = self._saver.is_due(report.number)
             if is_saved:
                 self._saver.save(report.number)
-            if self._adapter is not None and self._adapter.step(report, is_saved):
+            # a run that writes none now and then may do so after any step
+            if self._adapter is not None and self._adapter.step(report, is_saved or not self._config.checkpoint.every):
                 flow.leave()
 
         with self._record.open(devices, self._prepared.evaluation is not None):
             flow = RunFlow(self._config, roles.groups, self._prepared.stream, report.number, report.batches, on_step,
-                           self._prepared.evaluation, self._progress.phase, self._saver.order, self._saver.is_due, life)
+                           self._prepared.evaluation, self._progress.phase, self._saver.order, self._saver.is_due, life,
+                           self._look)
             if not life:
                 self._lifecycle.start(self._config, self._directory.path, self._first)
             return self._train(flow, cluster)
+
+    def _look(self, step: RunStep) -> None:
+        if self._adapter is not None:
+            self._adapter.look(step)
 
     def _train(self, flow: RunFlow, cluster: Cluster) -> WorkerDiedError | Interlude | None:
         try:
@@ -169,6 +186,7 @@ class TrainRun:
         except Interlude as interlude:
             return interlude
         except KeyboardInterrupt:
+            flow.finish_made(PATIENCE_S)
             _cancel(flow, "the run was interrupted")
             raise Interrupted(self._last_words("interrupted", flow)) from None
         except RlinfError as error:
@@ -180,25 +198,32 @@ class TrainRun:
             raise Stopped(error, self._last_words("stopped", flow, error)) from error
         return None
 
-    def _move(self, roles: Roles) -> None:
-        """Go on where the adapter says, from what has been trained."""
+    def _move(self, cluster: Cluster, roles: Roles) -> None:
+        """Go on where the adapter says, from what has been trained; nowhere else once a node is gone."""
         assert self._adapter is not None
-        assert self._adapter.target is not None
+        target = self._adapter.target
+        assert target is not None
+        if lost := {device.node for device in cluster.devices} - {device.node for device in cluster.living()}:
+            self._progress.message("plan", f"does not change any more: {', '.join(sorted(lost))} is gone")
+            self._adapter = None
+            return
         self._progress.phase("moving to another placement")
         began = time.monotonic()
         try:
             self._saver.save(self._record.report.number)
             start = self._checkpoints.newest()
             assert start is not None
-            roles.move(self._adapter.target, start)
+            roles.move(target, start)
         except RlinfError as error:
-            raise Stopped(error, self._last_words("stopped")) from error
-        self._saver.start(roles.actor, start.step)
+            self._recover_if_possible(cluster, roles, _death(error), error)
+        else:
+            self._saver.start(roles.trained, start.step)
         self._directory.write_plan(roles.placement.to_yaml())
-        self._adapter.moved(time.monotonic() - began)
+        if roles.placement is target:
+            self._adapter.moved(time.monotonic() - began)
 
     def _recover(self, cluster: Cluster, roles: Roles, death: WorkerDiedError) -> None:
-        """Launch the role that holds the state again, from the newest checkpoint that is complete, and go back to it."""
+        """Launch the roles that hold the state again, from the newest checkpoint that is complete, and go back to it."""
         self._progress.phase(f"{death.role} is recovered")
         began = time.monotonic()
         self._checkpoints.recover()
@@ -212,10 +237,12 @@ class TrainRun:
             if again is None:
                 self._note(death, "gave up", why=f"; {error}")
             return self._recover_if_possible(cluster, roles, again, error)
-        self._saver.start(roles.actor, None if start is None else start.step)
+        self._saver.start(roles.trained, None if start is None else start.step)
         self._note(death, "recovered", "nothing saved" if start is None else f"the checkpoint of step {start.step}",
                    seconds=time.monotonic() - began)
         self._record.rewind(_state(start))
+        if self._adapter is not None:
+            self._adapter.relaunched()
         return None
 
     def _recover_if_possible(self, cluster: Cluster, roles: Roles, death: WorkerDiedError | None, error: RlinfError) -> None:

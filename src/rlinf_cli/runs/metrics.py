@@ -42,11 +42,15 @@ METRICS = (
     Metric("actor/clip_low_frac", "fraction", "of these, held by the lower bound: made less likely already"),
     Metric("actor/clip_high_frac", "fraction", "of these, held by the upper bound: made more likely already"),
     Metric("actor/reference_kl", "nats", "estimated divergence of the policy from the reference model, a token (k3)"),
+    Metric("actor/response_kl", "nats", "estimated divergence of whole responses from the reference model (k1)"),
+    Metric("actor/kl_coef", "", "weight of the divergence from the reference model in the reward; absent where there is none"),
+    Metric("actor/stopped_frac", "fraction", "the step's optimiser steps that were left out, since the policy had moved enough "
+           "(algorithm.target_kl); absent where none was"),
     Metric("actor/importance/mean", "", "mean weight that makes up for the engine's probabilities, before the cap"),
     Metric("actor/importance/clip_frac", "fraction", "trained tokens whose weight was beyond the cap"),
     Metric("actor/importance/kl", "nats", "estimated divergence of the engine from the trainer, a token (k3)"),
     Metric("actor/overlong_penalty", "reward", "mean punishment for responses near the length limit"),
-    Metric("actor/nll", "nats", "supervised: negative log-likelihood of the responses, a token"),
+    Metric("actor/nll", "nats", "supervised: negative log-likelihood of what is learned, a token or a part of an action"),
     Metric("actor/target_prob", "", "supervised: mean probability of the responses' tokens"),
     Metric("actor/grad_norm", "", "norm of the gradient before clipping"),
     Metric("actor/lr", "", "learning rate of the step"),
@@ -57,6 +61,25 @@ METRICS = (
     Metric("actor/dropped/<reason>", "samples", "those that were not, though they came: `no_reward`, `no_part` (the algorithm "
            "leaves them out), `surplus` (of more prompts than a step trains), `empty` (no token to train); absent where there "
            "are none"),
+    Metric("critic/loss", "", "the critic's loss"),
+    Metric("critic/explained_variance", "", "how much of what returns differ by the critic knew before it learned them: 1 all, 0 "
+           "nothing, less than 0 worse than a constant"),
+    Metric("critic/value/mean", "reward", "mean of the critic's values at the trained tokens"),
+    Metric("critic/return/mean", "reward", "mean of the returns that they are to become"),
+    Metric("critic/clip_frac", "fraction", "trained tokens whose value had moved too far in the step, and has no gradient"),
+    Metric("critic/grad_norm", "", "norm of its gradient before clipping"),
+    Metric("critic/lr", "", "its learning rate of the step"),
+    Metric("env/success", "fraction", "episodes that ended in the step and had solved their task at any time, where the "
+           "simulator says"),
+    Metric("env/episodes", "episodes", "episodes that ended in the step"),
+    Metric("env/return/mean", "reward", "mean sum of rewards of the episodes that ended; `reward/mean` is the same"),
+    Metric("env/return/min", "reward", "lowest"),
+    Metric("env/return/max", "reward", "highest"),
+    Metric("env/episode_len/mean", "steps", "mean length of these episodes"),
+    Metric("env/reward/mean", "reward", "mean reward of an action, of all that were taken in the step"),
+    Metric("env/lost", "episodes", "episodes that were lost with the process of their simulator; absent where there are none"),
+    Metric("env/left_out", "steps", "actions that are not trained: of lost episodes, and of those with a reward that is no "
+           "number"),
     Metric("rollout/samples", "samples", "samples that were asked for in the step: prompts times responses to each"),
     Metric("rollout/response_len/mean", "tokens", "mean length of the responses"),
     Metric("rollout/response_len/max", "tokens", "longest response"),
@@ -91,6 +114,7 @@ METRICS = (
     Metric("throughput/tokens_per_s", "1/s", "prompt and response tokens over the wall time of the step"),
     Metric("throughput/tokens_per_device_per_s", "1/s", "the same for each device"),
     Metric("throughput/samples_per_s", "1/s", "responses over the wall time of the step"),
+    Metric("throughput/env_steps_per_s", "1/s", "steps of environments over the wall time of the step, training included"),
     Metric("memory/peak_gb", "GB", "highest main memory that a process of any role has needed so far"),
     Metric("memory/offloaded_gb", "GB", "what roles moved off their devices in the step, to make room for others; absent where "
            "nothing was"),
@@ -102,8 +126,10 @@ METRICS = (
     Metric("eval/<task>/reward/mean", "reward", "mean over the responses that have one"),
     Metric("eval/<task>/response_len/mean", "tokens", "mean length of the responses"),
     Metric("eval/<task>/response_len/clip_frac", "fraction", "responses that were cut at the length limit"),
+    Metric("eval/<task>/episode_len/mean", "steps", "with an environment: mean length of the episodes"),
     Metric("progress/tokens", "tokens", "prompt and response tokens since the start of the run, resumes included"),
     Metric("progress/samples", "samples", "responses since the start of the run, resumes included"),
+    Metric("progress/env_steps", "steps", "steps of environments since the start of the run, resumes included"),
     Metric("progress/epoch", "epochs", "passes over the data"),
     Metric("progress/restarts", "", "processes and roles that were started again after a death, since the start of the run; "
            "absent while there was none"),

@@ -17,8 +17,9 @@ from rlinf_cli.config.catalogue import meanings
 from rlinf_cli.config.choose import name_key
 from rlinf_cli.config.errors import ConfigError
 from rlinf_cli.config.fields import KeySpec, extension_keys
+from rlinf_cli.config.kinds import KINDS, Section, kinds
 from rlinf_cli.config.load import resolve
-from rlinf_cli.config.schema import KINDS, RunConfig, Section
+from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.errors import PluginError, RlinfError
 from rlinf_cli.plugins.discovery import BUILTIN, normalized
 from rlinf_cli.plugins.extension import describe
@@ -139,7 +140,7 @@ def _keys(offer: Offer) -> dict[str, KeySpec]:
 
 
 def _section(offer: Offer) -> Section:
-    return next(section for section, kind in KINDS.items() if kind == offer.kind)
+    return next(section for section in KINDS if offer.kind in kinds(section))
 
 
 def heavy_imports(info: PluginInfo) -> dict[str, list[str]]:

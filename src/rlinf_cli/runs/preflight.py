@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,27 +14,21 @@ from rlinf_cli.data.sources import Source, fingerprint
 from rlinf_cli.data.stream import PromptStream
 from rlinf_cli.errors import UsageError, did_you_mean
 from rlinf_cli.flow.devices import DeviceRequest, parse_devices
-from rlinf_cli.flow.placement import Placement, RoleSpec, fuse, spatial, temporal
-from rlinf_cli.flow.placement_text import is_file, is_line, load_placement, parse_placement
+from rlinf_cli.flow.placement import Placement
 from rlinf_cli.models.check import check_model
 from rlinf_cli.plugins.loader import Plugins
 from rlinf_cli.plugins.references import check_function
 from rlinf_cli.runs.data import evaluation_sources, training_sources, without_overlong
+from rlinf_cli.runs.embodied import acts, check_embodied, check_ranks
+from rlinf_cli.runs.episodes import EpisodesEvaluation, episodes_evaluation
 from rlinf_cli.runs.evaluation import Evaluation, evaluation_on
 from rlinf_cli.runs.lifecycle import check_loggers
-from rlinf_cli.runs.planning import placement_from
-from rlinf_cli.scheduling.plan_file import is_plan
+from rlinf_cli.runs.placing import Beginning, begin
 from rlinf_cli.workers.surplus import asked
 from rlinf_cli.workflows.base import Role, Workflow
 
-EVALUATED = ("rollout", "reward")
+EVALUATED = ("environment", "rollout", "reward")
 """Roles of an evaluation, of whatever workflow."""
-SCORING = ("reference", "critic")
-"""Roles that score with a model of their own, and so lie with what trains."""
-AUTO = "auto"
-"""The placement that a run finds for itself. It begins with all roles in turn."""
-MODES = {AUTO: temporal, "temporal": temporal, "spatial": spatial}
-"""Placements by a rule."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +42,10 @@ class Prepared:
     devices: DeviceRequest | None
     placement: Placement | None
     """None when the devices are those of an existing cluster, which are not known yet."""
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation | EpisodesEvaluation | None = None
     """None when nothing is evaluated between steps."""
+    beginning: Beginning | None = None
+    """Why it is this placement, and whether it stays; None as `placement`."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -57,31 +53,49 @@ class Prepared:
         return fingerprint(self.stream.sources)
 
 
-def prepare(config: RunConfig, plugins: Plugins) -> Prepared:
-    """Check configuration, model, data, reward, devices and placement; raises RlinfError at the first that is wrong."""
+def prepare(config: RunConfig, plugins: Plugins, own: Path | None = None) -> Prepared:
+    """Check configuration, model, data, reward, devices and placement; raises RlinfError at the first that is wrong. `own`: a
+    profile that the run has measured before."""
     check(config)
     check_loggers(config, plugins)
-    check_model(config.model.name, plugins)
     workflow: Workflow = plugins.get("workflow", config.workflow).load()()
     roles = {role.name: role for role in workflow.roles(config)}
-    sources = training_sources(config, plugins, supervised="examples" in roles)
+    if acts(roles):
+        check_embodied(config, plugins)
+    else:
+        check_model(config.model.name, plugins)
+    sources = () if acts(roles) else training_sources(config, plugins, supervised="examples" in roles)
     _check_rows(config, roles, [source for source in sources if not source.deferred])
     stream = PromptStream(sources, _per_batch(config, roles), config.seed, config.data.shuffle)
     devices = None if config.cluster.address else parse_devices(config.cluster.devices)
-    placement = None if devices is None else place(config, list(roles.values()), devices.count, devices.kind)
     evaluation = open_evaluation(config, workflow, plugins) if config.eval.every else None
-    return Prepared(config, workflow, roles, stream, devices, placement, evaluation)
+    prepared = Prepared(config, workflow, roles, stream, devices, None, evaluation)
+    return prepared if devices is None else placed(prepared, devices.count, devices.kind, own)
 
 
-def open_evaluation(config: RunConfig, workflow: Workflow, plugins: Plugins) -> Evaluation:
-    """The evaluation that `eval.*` describes; raises RlinfError where its data or the reward cannot be used."""
+def placed(prepared: Prepared, devices: int, kind: str, own: Path | None = None) -> Prepared:
+    """On so many devices; raises UsageError or CapacityError as `begin`."""
+    beginning = begin(prepared.config, list(prepared.roles.values()), devices, kind, own)
+    if acts(prepared.roles):
+        check_ranks(prepared.config, beginning.placement)
+    return replace(prepared, placement=beginning.placement, beginning=beginning)
+
+
+def open_evaluation(config: RunConfig, workflow: Workflow, plugins: Plugins) -> Evaluation | EpisodesEvaluation:
+    """The evaluation that `eval.*` describes; raises RlinfError where its data, the reward or the environment cannot be
+    used."""
+    if config.env.name:
+        return episodes_evaluation(config, workflow)
     evaluation = evaluation_on(evaluation_sources(config, plugins), config, workflow)
     _check_rows(config, EVALUATED, [task.source for task in evaluation.tasks if not task.source.deferred])
     return evaluation
 
 
-def admit_evaluation(evaluation: Evaluation, plugins: Plugins, say: Callable[[str], None]) -> Evaluation:
+def admit_evaluation(evaluation: Evaluation | EpisodesEvaluation, plugins: Plugins,
+                     say: Callable[[str], None]) -> Evaluation | EpisodesEvaluation:
     """As `admit`."""
+    if isinstance(evaluation, EpisodesEvaluation):
+        return evaluation
     config, sources = evaluation.config, [task.source for task in evaluation.tasks]
     _check_rows(config, EVALUATED, [source for source in sources if source.deferred])
     return evaluation_on(without_overlong(sources, config, plugins, say), config, evaluation.workflow)
@@ -130,6 +144,7 @@ def _check_reward(config: RunConfig, first: Row, name: str) -> None:
 def cautions(prepared: Prepared) -> Iterator[str]:
     """What the user should know of the configuration before it runs, a sentence each."""
     config, rollout = prepared.config, prepared.config.rollout
+    yield from () if prepared.beginning is None else prepared.beginning.notes
     if config.deterministic and "rollout" in prepared.roles and not hasattr(config.settings("engine"), "batch_invariant"):
         yield (f"deterministic=true: engine.name={config.engine.name} has no key batch_invariant, so that the last bits of what "
                "it generates may depend on what else it generates at the time, and so on the placement")
@@ -138,26 +153,3 @@ def cautions(prepared: Prepared) -> Iterator[str]:
             ("top_k", rollout.top_k, 0), ("top_p", rollout.top_p, 1), ("min_p", rollout.min_p, 0)) if value != off)
         yield (f"{chosen} truncates the distribution that tokens are drawn from, which the trainer does not know: it takes "
                "ratios to its own log-probabilities, and any mismatch with the engine goes unseen and uncorrected")
-
-
-def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:
-    """The placement that the configuration asks for on so many devices."""
-    specs = [RoleSpec(role.name, role.ranks, role.stateful or role.name in SCORING, role.chunked) for role in roles]
-    if is_file(config.placement) and is_plan(Path(config.placement)):
-        placement = placement_from(Path(config.placement), config, roles, devices, kind)
-    else:
-        placement = _placement(config, specs, devices, kind)
-    return fuse(placement) if config.cluster.fused else placement
-
-
-def _placement(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind: str) -> Placement:
-    text = config.placement
-    if text in MODES:
-        return MODES[text](roles, devices, kind)
-    if is_file(text):
-        return load_placement(Path(text), roles, devices, kind)
-    if is_line(text):
-        return parse_placement(text, roles, devices, kind)
-    raise UsageError(f"placement={text} (from {config.origin('placement')}) is no mode, file or assignment"
-                     f"{did_you_mean(text, MODES)}: write auto, temporal, spatial, FILE.yaml, or which roles run where, as in "
-                     "rollout+reward:0-1,actor:1")

@@ -159,8 +159,12 @@ def step_line(step: int, total: int, metrics: Mapping[str, float], left: float |
     elif "actor/loss" in metrics:
         parts.append(f"loss {metrics['actor/loss']:.3f}")
     parts += [f"{name} {value:.2f}" for name, value in eval_means(metrics)]
+    if "env/success" in metrics:
+        parts.append(f"success {metrics['env/success']:.2f}")
     if math.isfinite(tokens):
         parts.append(f"tokens/s {compact(tokens)}")
+    if "throughput/env_steps_per_s" in metrics:
+        parts.append(f"env steps/s {compact(metrics['throughput/env_steps_per_s'])}")
     if math.isfinite(seconds):
         parts.append(f"step {compact(seconds)} s")
     if left is not None:

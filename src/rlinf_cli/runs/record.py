@@ -18,6 +18,7 @@ from rlinf_cli.runs.samples import SamplesWriter
 from rlinf_cli.runs.state import RunState
 from rlinf_cli.runs.step import StepReport
 from rlinf_cli.runs.trace import TraceWriter
+from rlinf_cli.runs.videos import write_videos
 
 DIAGNOSED_AFTER = 5
 """Steps after which a run in which nothing is learned is told why."""
@@ -29,11 +30,14 @@ class Totals:
 
     tokens: int = 0
     samples: int = 0
+    env_steps: int = 0
 
     def add(self, report: StepReport) -> dict[str, float]:
         self.tokens += report.tokens
         self.samples += report.count
-        return {"progress/tokens": float(self.tokens), "progress/samples": float(self.samples)}
+        self.env_steps += report.env_steps
+        return {"progress/tokens": float(self.tokens), "progress/samples": float(self.samples),
+                **({"progress/env_steps": float(self.env_steps)} if self.env_steps else {})}
 
 
 class Record:
@@ -57,7 +61,7 @@ class Record:
 
     def rewind(self, start: RunState) -> None:
         """Stand where the run stood then; the next `open` cuts off what was written of later steps."""
-        self.totals = Totals(start.tokens, start.samples)
+        self.totals = Totals(start.tokens, start.samples, start.env_steps)
         self.report = StepReport(start.step, batches=start.batches_of(self._per_batch))
 
     @contextlib.contextmanager
@@ -85,6 +89,7 @@ class Record:
             self._told = report.number
         if self._evaluated is not None:
             self._evaluated.write(report.number, report.evaluated)
+        write_videos(self._directory.path, report.number, report.videos)
         self._progress.step(report.number, report.metrics, report.samples)
         self._tell(report)
         self._trace.step(report.number, report.metrics, report.time, report.evaluation)
@@ -97,7 +102,7 @@ class Record:
         """Where the run stands after `step` steps, the last reported one."""
         metrics = self.report.metrics if self.report.number == step else {}
         return RunState(step, self.totals.tokens, self.totals.samples, self.report.batches, self._per_batch, fingerprint,
-                        {name: finite_or_none(value) for name, value in metrics.items()})
+                        {name: finite_or_none(value) for name, value in metrics.items()}, self.totals.env_steps)
 
     def _tell(self, report: StepReport) -> None:
         """What the user should know of a step besides its numbers."""

@@ -55,6 +55,8 @@ def find_policy(name: str, plugins: Plugins, runs: Path = Path("runs")) -> Polic
 
     Raises UsageError for what is neither, for a damaged checkpoint, and for a run that has none yet.
     """
+    if name in plugins.names("policy") and not Path(name).exists():
+        return Policy(name)
     if name.partition(":")[0] in plugins.names("model") and not Path(name).exists():
         return _model(name, plugins)
     try:

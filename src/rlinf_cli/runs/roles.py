@@ -11,7 +11,9 @@ from rlinf_cli.flow.crew import Part
 from rlinf_cli.flow.group import Group
 from rlinf_cli.flow.placement import Placement
 from rlinf_cli.runs.checkpoints import Checkpoint
-from rlinf_cli.runs.preflight import Prepared, place
+from rlinf_cli.runs.embodied import is_beside
+from rlinf_cli.runs.placing import place
+from rlinf_cli.runs.preflight import Prepared
 from rlinf_cli.workflows.base import Role
 
 
@@ -25,13 +27,9 @@ class Roles:
         self.groups: dict[str, Group] = {}
 
     @property
-    def actor(self) -> Group:
-        """What holds the state that is trained."""
-        return self.groups[self._stateful]
-
-    @property
-    def _stateful(self) -> str:
-        return next(name for name, role in self._roles.items() if role.stateful)
+    def trained(self) -> list[Group]:
+        """What holds the state that is trained: the actor, and the critic where there is one."""
+        return [self.groups[name] for name, role in self._roles.items() if role.stateful]
 
     def launch(self, start: Checkpoint | None) -> None:
         """All roles, from a checkpoint or from the beginning. Raises as `Group.ready`."""
@@ -53,6 +51,11 @@ class Roles:
                 self._launch(names, start)
         self._await_ready()
 
+    def stop(self) -> None:
+        """End all roles."""
+        for names in self.placement.processes():
+            self._cluster.stop(self.groups[names[0]])
+
     def _launch(self, names: tuple[str, ...], start: Checkpoint | None) -> None:
         parts = [Part(name, load_worker(self._roles[name].worker), (self._config,), self._arguments(name, start))
                  for name in names]
@@ -65,10 +68,13 @@ class Roles:
         return self.placement[names[0]], [self._arguments(name, None) for name in names]
 
     def relaunch(self, start: Checkpoint | None) -> None:
-        """The role that holds the state, whose processes are gone or are ended now, and those that share them."""
-        name = self._stateful
-        for group in self._cluster.relaunch(name, self._config, **self._arguments(name, start)):
-            self.groups[group.role] = group
+        """What holds the state, whose processes are gone or are ended now, and the roles that share them."""
+        for names in self.placement.processes():
+            stateful = [name for name in names if self._roles[name].stateful]
+            if stateful:
+                arguments = {name: self._arguments(name, start) for name in stateful}
+                for group in self._cluster.relaunch(stateful[0], arguments):
+                    self.groups[group.role] = group
         self._await_ready()
 
     def send_weights(self, group: Group, rank: int) -> str:
@@ -91,14 +97,17 @@ class Roles:
             arguments |= {"checkpoint": str(start.path), "step": start.step}
         if name in placement.granularity:
             arguments["granularity"] = placement.granularity[name]
-        if "rollout" in placement and _streams(role):
+        if "rollout" in placement and _takes(role, "stream"):
             arguments["stream"] = not set(placement.devices("rollout")) & set(placement.devices(name))
+        if _takes(role, "beside"):
+            arguments["beside"] = is_beside(placement)
         return arguments
 
 
-def _streams(role: Role) -> bool:
-    """Whether its worker wants to know if its input is made on devices of others."""
-    return "stream" in inspect.signature(load_worker(role.worker)).parameters
+def _takes(role: Role, argument: str) -> bool:
+    """Whether its worker wants to know: `stream`, if its input is made on devices of others; `beside`, if environments and
+    policy share their processes."""
+    return argument in inspect.signature(load_worker(role.worker)).parameters
 
 
 def load_worker(reference: str) -> type:

@@ -12,10 +12,9 @@ from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.errors import UsageError
-from rlinf_cli.flow.placement import describe
 from rlinf_cli.plugins.loader import plugins
 from rlinf_cli.runs.checkpoints import Checkpoint, open_checkpoint
-from rlinf_cli.runs.directory import RunDirectory
+from rlinf_cli.runs.directory import PROFILE, RunDirectory
 from rlinf_cli.runs.fork import Parent, fork
 from rlinf_cli.runs.launch import TrainRun
 from rlinf_cli.runs.metrics import read_metrics
@@ -46,8 +45,8 @@ class Session:
 
     @property
     def plan(self) -> str:
-        placement = self.prepared.placement
-        return f"devices of the cluster at {self.prepared.config.cluster.address}" if placement is None else describe(placement)
+        beginning = self.prepared.beginning
+        return f"devices of the cluster at {self.prepared.config.cluster.address}" if beginning is None else beginning.line
 
 
 def open_session(configure: Configure, resume: str | None, name: str, runs_dir: Path, origin: str | None = None) -> Session:
@@ -73,7 +72,7 @@ def _resumed(configure: Configure, run: str, runs_dir: Path) -> Session:
     checkpoint = open_checkpoint(found, True, "start it again with --overwrite")
     config = configure([found.run / "config.yaml"])
     _check_goes_on(config, checkpoint, found.run)
-    prepared = prepare(config, plugins())
+    prepared = prepare(config, plugins(), found.run / PROFILE)
     _check_data(prepared, checkpoint, found.run)
     return Session(prepared, found.run, checkpoint, notes=tuple(_changes(config, found.run)))
 
@@ -126,7 +125,8 @@ def outcome(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _made_up(config: RunConfig) -> str:
-    return default_name(config.algorithm.name, config.parts("data")[0].name, config.model.name.partition(":")[0], datetime.now())
+    what = config.env.name.partition(":")[2] or config.env.name or config.parts("data")[0].name
+    return default_name(config.algorithm.name, what, config.model.name.partition(":")[0], datetime.now())
 
 
 def _origin(session: Session) -> str:

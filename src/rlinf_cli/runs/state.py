@@ -24,6 +24,8 @@ class RunState:
     """Fingerprint of the data that they were taken from."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Of the step; they decide which checkpoint is the best."""
+    env_steps: int = 0
+    """Steps of environments so far."""
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> RunState:

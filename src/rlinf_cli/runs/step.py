@@ -27,14 +27,20 @@ class StepReport:
     samples: list[Sample] = field(default_factory=list)
     evaluated: list[Sample] = field(default_factory=list)
     """Samples of the evaluation after the step."""
+    videos: dict[str, bytes] = field(default_factory=dict)
+    """Name of the file -> its content, of episodes of the evaluation."""
     tokens: int = 0
     count: int = 0
+    env_steps: int = 0
+    """Steps of environments."""
     batches: int = 0
     """Batches of prompts taken from the data since the start of the run, by this step and those before it."""
     lengths: list[int] = field(default_factory=list)
     """Tokens of the responses of all samples, group by group."""
     usage: dict[str, list[Usage]] = field(default_factory=dict)
     """Of the engines, by role."""
+    chunks: dict[str, int] = field(default_factory=dict)
+    """Role -> pieces in which its ranks took their items, the most of a rank; without roles that do not count them."""
     moves: dict[tuple[str, str], float] = field(default_factory=dict)
     """(role, `onload` or `offload`) -> seconds that its state took to its devices, or off them."""
     left_out: list[str] = field(default_factory=list)

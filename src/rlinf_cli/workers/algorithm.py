@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from rlinf_cli.config.schema import RunConfig
@@ -23,3 +25,18 @@ def trait(config: RunConfig, name: str) -> Any:
     """
     settings = config.settings("algorithm")
     return getattr(settings, name) if hasattr(settings, name) else getattr(build_algorithm(config), name)
+
+
+_STATE = "algorithm.json"
+
+
+def save_state(algorithm: Algorithm, directory: Path) -> None:
+    """Write `Algorithm.state` into a directory, where there is any."""
+    if algorithm.state:
+        (directory / _STATE).write_text(json.dumps(dict(algorithm.state)) + "\n")
+
+
+def load_state(algorithm: Algorithm, directory: Path) -> None:
+    """Take up what `save_state` wrote; without it, begin anew."""
+    if (directory / _STATE).exists():
+        algorithm.state = json.loads((directory / _STATE).read_text())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from rlinf_cli.contracts.algorithm import Algorithm, Returns
-from rlinf_cli.contracts.trainer import TrainItem
+from rlinf_cli.contracts.trainer import TrainItem, ValueItem
 from rlinf_cli.rl.aggregation import token_weights
 from rlinf_cli.rl.packing import partition
 from rlinf_cli.rl.trajectory import FloatArray, Sample
@@ -19,44 +19,75 @@ if TYPE_CHECKING:
 
     from rlinf_cli.config.schema import RolloutConfig, RunConfig
 
-Parts = list[list[TrainItem]]
+Item = TypeVar("Item", TrainItem, ValueItem)
+
+Parts = list[list[Item]]
 """What one rank trains: its items of each optimiser step."""
+
+Made = tuple[Callable[[int, FloatArray], Item], Mapping[str, float]]
+"""From a sample's number and its tokens' shares to its item, and metrics of the step."""
 
 GROUPS_A_RANK = 4
 """Whole groups go to a rank from so many on: fewer could leave a rank with much less to do than another."""
 
 
 @dataclass(frozen=True)
-class Dealt:
+class Dealt(Generic[Item]):
     """A step that is ready to be trained."""
 
-    parts: list[Parts]
+    parts: list[Parts[Item]]
     """Of each rank; without an optimiser step when there is no sample."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What the algorithm measured over the whole step."""
+    state: Mapping[str, float] = field(default_factory=dict)
+    """`Algorithm.state` after the step."""
 
 
-def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> Dealt:
+def deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int) -> Dealt[TrainItem]:
+    """What each rank of the policy trains; see `_deal`."""
+    return _deal(samples, algorithm, config, version, world, _policy_items)
+
+
+def deal_values(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int,
+                world: int) -> Dealt[ValueItem]:
+    """What each rank of the critic trains; see `_deal`. The optimiser steps are of the same samples as the policy's."""
+    return _deal(samples, algorithm, config, version, world, _value_items)
+
+
+def _deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, version: int, world: int,
+          make: Callable[[Sequence[Sample], Algorithm, RunConfig], Made[Item]]) -> Dealt[Item]:
     """The parts of each rank. The samples are those that take part, in a fixed order; one without a trained token does
     not (an aborted response).
 
     Everything that depends on the whole step (advantages, the share of each token in the loss) is settled here, so the
     gradient does not depend on how the items are split over ranks and micro-batches.
     """
-    parts: list[Parts] = [[] for _ in range(world)]
+    parts: list[Parts[Item]] = [[] for _ in range(world)]
     samples = [sample for sample in samples if sample.mask.any()]
     if not samples:
-        return Dealt(parts)
+        return Dealt(parts, state=algorithm.state)
     longest = config.rollout.max_new_tokens
-    advantages, metrics = token_advantages(samples, algorithm, longest)
-    comparable = is_comparable(algorithm, config.rollout)
+    item_of, metrics = make(samples, algorithm, config)
     for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
         weights = token_weights([samples[i].mask for i in chosen], algorithm.aggregation, longest)
-        items = [TrainItem(samples[i], advantages[i], share, comparable=comparable)
-                 for i, share in zip(chosen, weights, strict=True)]
+        items = [item_of(i, share) for i, share in zip(chosen, weights, strict=True)]
         for part, share in zip(parts, shares(items, world), strict=True):
             part.append(share)
-    return Dealt(parts, metrics)
+    state = algorithm.state if algorithm.supervised else algorithm.next_state(step_returns(samples, longest))
+    return Dealt(parts, metrics, state)
+
+
+def _policy_items(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig) -> Made[TrainItem]:
+    advantages, metrics = token_advantages(samples, algorithm, config.rollout.max_new_tokens)
+    comparable = is_comparable(algorithm, config.rollout)
+    return lambda i, share: TrainItem(samples[i], advantages[i], share, comparable=comparable), metrics
+
+
+def _value_items(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig) -> Made[ValueItem]:
+    returns = step_returns(samples, config.rollout.max_new_tokens)
+    found, metrics = algorithm.value_targets(returns)
+    old, targets = (_laid_out(samples, tensor.numpy()) for tensor in (found.outputs, found.targets))
+    return lambda i, share: ValueItem(samples[i], old[i], targets[i], share), metrics
 
 
 def is_comparable(algorithm: Algorithm, rollout: RolloutConfig) -> bool:
@@ -87,11 +118,16 @@ def token_advantages(samples: Sequence[Sample], algorithm: Algorithm,
         return [sample.mask.astype(np.float32) for sample in samples], {}
     returns = step_returns(samples, longest)
     found, metrics = algorithm.advantages(returns)
-    advantages = [np.zeros(len(sample.mask), np.float32) for sample in samples]
-    shares = np.split(_a_token(found, returns), np.cumsum(returns.lengths.numpy())[:-1])
-    for array, sample, share in zip(advantages, samples, shares, strict=True):
-        array[sample.mask] = share
-    return advantages, metrics
+    return _laid_out(samples, _a_token(found, returns)), metrics
+
+
+def _laid_out(samples: Sequence[Sample], values: FloatArray) -> list[FloatArray]:
+    """Of each response token its value, 0 where it is not trained, from those of the trained tokens end to end, [N]."""
+    arrays = [np.zeros(len(sample.mask), np.float32) for sample in samples]
+    ends = np.cumsum([np.count_nonzero(sample.mask) for sample in samples])[:-1]
+    for array, sample, own in zip(arrays, samples, np.split(values, ends), strict=True):
+        array[sample.mask] = own
+    return arrays
 
 
 def _a_token(advantages: Tensor, returns: Returns) -> FloatArray:
@@ -117,11 +153,12 @@ def step_returns(samples: Sequence[Sample], longest: int) -> Returns:
         lengths=torch.tensor([int(sample.mask.sum()) for sample in samples]),
         truncated=torch.tensor([sample.finish == "length" for sample in samples]), longest=longest,
         logprobs=_trained(samples, [sample.logprobs for sample in samples]),
-        reference_logprobs=_reference(samples))
+        reference_logprobs=_if_known(samples, [sample.reference_logprobs for sample in samples]),
+        values=_if_known(samples, [sample.values for sample in samples]))
 
 
-def _reference(samples: Sequence[Sample]) -> Tensor | None:
-    known = [sample.reference_logprobs for sample in samples if sample.reference_logprobs is not None]
+def _if_known(samples: Sequence[Sample], arrays: Sequence[FloatArray | None]) -> Tensor | None:
+    known = [array for array in arrays if array is not None]
     return _trained(samples, known) if len(known) == len(samples) else None
 
 
@@ -143,7 +180,7 @@ def minibatches(count: int, epochs: int, number: int, seed: int, version: int) -
             yield sorted(chosen.tolist())
 
 
-def shares(items: Sequence[TrainItem], world: int, before: Sequence[int] = ()) -> list[list[TrainItem]]:
+def shares(items: Sequence[Item], world: int, before: Sequence[int] = ()) -> list[list[Item]]:
     """Each rank's items, about as many tokens for each, with those that it had before. Whole groups, which share their
     prompt, where there are enough of them to balance."""
     lengths = [len(item.sample) for item in items]

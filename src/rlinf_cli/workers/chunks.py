@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from rlinf_cli.flow.channel import Channel, Lease
+from rlinf_cli.rl.trajectory import Sample
 from rlinf_cli.state.granularity import ChunkDone, Granularity, Take
 
 T = TypeVar("T")
@@ -21,6 +22,23 @@ def leased_chunks(channel: Channel, granularity: Granularity) -> Iterator[list[L
     """As `chunks`, leased."""
     return _measured(lambda take: next(channel.leases(take.at_most, at_least=take.at_least), []), granularity,
                      lambda: channel.qsize())
+
+
+def fill_in(samples: Channel, granularity: Granularity, one_by_one: bool, fill: Callable[[list[Sample]], None],
+            *outs: Channel) -> int:
+    """Have `fill` add to the samples of each chunk of groups what it knows of them, and put the groups into all `outs`; how many
+    chunks there were. `one_by_one`: each group by itself, so that last bits do not depend on which ones came together."""
+    count = 0
+    for leases in leased_chunks(samples, granularity):
+        count += 1
+        for part in [[lease] for lease in leases] if one_by_one else [leases]:
+            fill([sample for lease in part for sample in lease.item])
+        for lease in leases:
+            weight = sum(map(len, lease.item))
+            for out in outs[:-1]:
+                out.put(lease.item, weight=weight)
+            outs[-1].put(lease.item, weight=weight, settles=[lease])
+    return count
 
 
 def _measured(get: Callable[[Take], list[T]], granularity: Granularity,

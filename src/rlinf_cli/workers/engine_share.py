@@ -20,12 +20,15 @@ from rlinf_cli.errors import RunError
 @dataclass
 class Usage:
     """What driving an engine took. `decoding`: active responses -> [decode steps, seconds], where no prompt was read on the way;
-    `mixed`: the same where some were, which were `read` tokens long."""
+    `mixed`: the same where some were, which were `read` tokens long · `undriven`: active responses -> decode steps that an engine
+    that runs by itself made in between · `occupied`: seconds in which there were requests."""
 
     slots: int = 0
     decoding: dict[int, list[float]] = field(default_factory=dict)
     mixed: dict[int, list[float]] = field(default_factory=dict)
     read: int = 0
+    undriven: dict[int, float] = field(default_factory=dict)
+    occupied: float = 0.0
 
     def add(self, active: int, steps: float, seconds: float, read: int) -> None:
         entry = (self.mixed if read else self.decoding).setdefault(active, [0.0, 0.0])
@@ -73,10 +76,14 @@ class EngineShare:
         """Under way, or held back by an evaluation."""
         self._closed: Exception | None = None
         self._usage = Usage(engine.capacity)
+        self._steps = engine.stats()["steps"]
+        """When it was driven last."""
+        self._occupied_since: float | None = None
 
     def usage(self) -> Usage:
         """Since this was asked last."""
         with self._changed:
+            self._count_occupied()
             usage, self._usage = self._usage, Usage(self.engine.capacity)
             return usage
 
@@ -127,6 +134,7 @@ class EngineShare:
                 stake.promised = 0
                 stake.ids.update(request.id for request in requests)
                 self._owners.update((request.id, stake) for request in requests)
+                self._count_occupied()
 
     def collect(self, stake: Stake, timeout: float) -> list[Completion]:
         """What has ended of a call's requests; [] after `timeout` seconds. Raises what the engine has raised."""
@@ -146,6 +154,7 @@ class EngineShare:
         with self._changed:
             for name in stake.ids:  # of an engine that has failed
                 del self._owners[name]
+            self._count_occupied()
             stake.ids.clear()
             ended, stake.ended = stake.ended, []
             return ended
@@ -233,6 +242,8 @@ class EngineShare:
         with self._changed:
             self._usage.add(active, after["steps"] - before["steps"], seconds,
                             int(after["prefill_tokens"] - before["prefill_tokens"]))
+            self._usage.undriven[active] = self._usage.undriven.get(active, 0.0) + before["steps"] - self._steps
+            self._steps = after["steps"]
         return ended
 
     def _hand_out(self, ended: Sequence[Completion]) -> None:
@@ -241,6 +252,13 @@ class EngineShare:
             if stake is not None:  # else of a call that has ended with an error of the engine
                 stake.ids.remove(one.id)
                 stake.ended.append(one)
+        self._count_occupied()
+
+    def _count_occupied(self) -> None:
+        now = time.perf_counter()
+        if self._occupied_since is not None:
+            self._usage.occupied += now - self._occupied_since
+        self._occupied_since = now if self._owners else None
 
     def _fail(self, error: Exception) -> None:
         for stake in self._stakes:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rlinf_cli.config.schema import RunConfig
-from rlinf_cli.contracts.trainer import Adapter, Trainer
+from rlinf_cli.contracts.trainer import Adapter
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.weights import Publisher
 from rlinf_cli.flow.weights_delivery import deliver
 from rlinf_cli.models.merge import base_checksum
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rlinf_cli.flow.group import Group, Ranks
 
 
-class PolicyPublisher:
-    """Publishes the policy of a trainer that was built from the directory `model`. One a run: on rank 0."""
+class Published(Protocol):
+    """What is published: see `rlinf_cli.contracts.trainer.Trainer`."""
 
-    def __init__(self, config: RunConfig, trainer: Trainer, model: Path) -> None:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]: ...
+
+    def adapter(self) -> Adapter | None: ...
+
+    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class PolicyPublisher:
+    """Publishes the policy of a trainer, which was built from the directory `model` if it has an adapter. One a run: on rank
+    0."""
+
+    def __init__(self, config: RunConfig, trainer: Published, model: Path | None) -> None:
         self._trainer, self._delta = trainer, config.cluster.weights_delta
         self._timeout = config.cluster.call_timeout_s
         here = client()
@@ -28,7 +42,7 @@ class PolicyPublisher:
         dtype = getattr(config.settings("engine"), "dtype", "")
         self._publisher = Publisher(Path(here.address.directory_on(here.node)), here.node, dtype)
         self._adapter = travelling_adapter(config, trainer)
-        self._base = base_checksum(model) if self._adapter is not None else ""
+        self._base = base_checksum(model) if self._adapter is not None and model is not None else ""
 
     def publish(self, version: int, changed: bool, rollout: Group) -> None:
         """Bring the current weights to all engines of a group that live and check that they hold them; see
@@ -46,7 +60,7 @@ class PolicyPublisher:
         self._publisher.close()
 
 
-def travelling_adapter(config: RunConfig, trainer: Trainer) -> Adapter | None:
+def travelling_adapter(config: RunConfig, trainer: Published) -> Adapter | None:
     """The trainer's adapter, if there is one and the engines of the run can be given it; else all weights travel."""
     adapter = trainer.adapter()
     if adapter is None:

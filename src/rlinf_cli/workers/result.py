@@ -27,5 +27,9 @@ class TrainResult:
     """Of a call that asked more prompts than are trained; the ranks' are added up."""
     lengths: Sequence[int] = ()
     """Tokens of the responses of all samples of the step, group by group."""
+    env_steps: int = 0
+    """Steps of environments."""
     usage: Usage | None = None
     """Of the rank's engine, since its last call."""
+    chunks: int = 0
+    """Pieces in which the rank took its items; 0: it does not count them."""

@@ -21,7 +21,7 @@ from rlinf_cli.sandbox.pool import Failure, Pool, Result
 from rlinf_cli.state.granularity import Granularity
 from rlinf_cli.workers.chunks import leased_chunks
 from rlinf_cli.workers.patience import Patience
-from rlinf_cli.workers.scoring import Score, combine, is_isolated, labels, scorers
+from rlinf_cli.workers.scoring import Score, combine, is_isolated, is_on_device, labels, scorers
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,9 @@ class RewardWorker(Worker):
         self._most = granularity[1] if granularity else CHUNK
         self._granularity = Granularity(granularity[0] if granularity else 1, self._most)
         parts = dict(zip(labels(config.parts("reward")), config.parts("reward")))
-        apart = {label: part for label, part in parts.items() if is_isolated(part)}
-        here = {label: part for label, part in parts.items() if label not in apart}
+        plain = {label: part for label, part in parts.items() if not is_on_device(part)}
+        apart = {label: part for label, part in plain.items() if is_isolated(part)}
+        here = {label: part for label, part in plain.items() if label not in apart}
         self._parts, self._apart = parts, list(apart)
         self._weights = {label: part.weight for label, part in parts.items()}
         self._here = dict(zip(here, scorers(list(here.values()))))
@@ -76,6 +77,7 @@ class RewardWorker(Worker):
 
     def _score_here(self, samples: In[SampleGroup]) -> Iterator[Lease]:
         for leases in leased_chunks(samples, self._granularity):
+            self._look_ahead([sample for lease in leases for sample in lease.item])
             for lease in leases:
                 for sample in lease.item:
                     given = self._call_here(sample)
@@ -90,7 +92,9 @@ class RewardWorker(Worker):
             if is_open and not pool.waiting and (not pool.pending or time.monotonic() >= due):
                 due = time.monotonic() + _POLL_S
                 try:
-                    for lease in samples.lease(self._most, at_least=0 if pool.pending else 1):
+                    leases = samples.lease(self._most, at_least=0 if pool.pending else 1)
+                    self._look_ahead([sample for lease in leases for sample in lease.item])
+                    for lease in leases:
                         progress = _Progress(lease, patience)
                         self._submit(progress, pool)
                         if not progress.left:
@@ -101,6 +105,9 @@ class RewardWorker(Worker):
                 progress = result.key[0]
                 if progress.patience is patience:  # else it was under way then
                     yield from self._settle(result, pool)
+
+    def _look_ahead(self, samples: list[Sample]) -> None:
+        """These are the samples whose rewards are asked for next."""
 
     def _submit(self, progress: _Progress, pool: Pool) -> None:
         for sample in progress.lease.item:

@@ -37,6 +37,11 @@ def is_isolated(part: Part) -> bool:
     return part.extension is None or getattr(part.extension.load(), "isolated", True)
 
 
+def is_on_device(part: Part) -> bool:
+    """Whether it scores many samples at once with a model of its own, see `BatchReward`."""
+    return bool(getattr(part.settings, "on_device", False))
+
+
 def scorers(parts: Sequence[Part]) -> list[Scorer]:
     """One a part."""
     return [partial(_score, build_reward(part), part.name) for part in parts]

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.contracts.engine import TakesWeights
 from rlinf_cli.contracts.sharing import SharingEngine, SharingTrainer
-from rlinf_cli.contracts.trainer import Trainer
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.weights_layout import in_type
 from rlinf_cli.models.checksum import weights_checksum
-from rlinf_cli.workers.engine_share import EngineShare
-from rlinf_cli.workers.publishing import travelling_adapter
+from rlinf_cli.workers.publishing import Published, travelling_adapter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-_shares: dict[str, EngineShare] = {}
+class Share(Protocol):
+    """An engine in this process that others use too: an `EngineShare`."""
+
+    @property
+    def engine(self) -> TakesWeights: ...
+
+    def updating(self) -> AbstractContextManager[None]: ...
+
+
+_shares: dict[str, Share] = {}
 """Role -> the engine that it has in this process."""
 
 
-def offer_engine(role: str, share: EngineShare) -> None:
+def offer_engine(role: str, share: Share) -> None:
     """Let the other roles in this process find an engine."""
     _shares[role] = share
 
 
-def engine_here(role: str) -> EngineShare | None:
+def engine_here(role: str) -> Share | None:
     """The engine of a role, if it is in this process."""
     return _shares.get(role)
 
@@ -41,7 +50,7 @@ class Handover:
     training changes it (`rollout.staleness=0`). Otherwise the engine gets a copy.
     """
 
-    def __init__(self, config: RunConfig, trainer: Trainer, share: EngineShare) -> None:
+    def __init__(self, config: RunConfig, trainer: Published, share: Share) -> None:
         self._trainer, self._share, self._engine = trainer, share, share.engine
         self._adapter = travelling_adapter(config, trainer)
         self._dtype = getattr(config.settings("engine"), "dtype", "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlinf_cli.workflows.base import Flow, Role, Step
-from rlinf_cli.workflows.reasoning import answer
+from rlinf_cli.workflows.reasoning import answer, reward_role
 
 if TYPE_CHECKING:
     from rlinf_cli.config.schema import RunConfig
@@ -19,8 +19,7 @@ class Supervised:
     """Rows are made into examples of tokens, and trained a step at a time. Nothing is generated, but to evaluate."""
 
     def roles(self, config: RunConfig) -> list[Role]:
-        evaluation = [Role("rollout", "rlinf_cli.workers.rollout:RolloutWorker"),
-                      Role("reward", "rlinf_cli.workers.reward:RewardWorker", ranks="one", chunked=True)]
+        evaluation = [Role("rollout", "rlinf_cli.workers.rollout:RolloutWorker"), reward_role(config)]
         return [
             Role("examples", "rlinf_cli.workers.examples:ExamplesWorker", ranks="one"),
             *(evaluation if config.eval.every else []),

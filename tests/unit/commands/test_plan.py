@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -100,6 +101,41 @@ def test_an_edited_plan_that_asks_too_much_is_refused(plan, tmp_path):
                            "let some take turns, with a comma\n")
 
 
+def test_an_edited_plan_that_asks_too_much_memory_is_refused(plan, tmp_path):
+    profile_file.save(measured(device_memory=9e9, roles=crowded()), tmp_path / "mine.json")
+    (tmp_path / "plan.yaml").write_text("tree: rollout 1, actor 1\nprofile: mine.json\n")
+    done = CliRunner().invoke(main, ["train", "--dry-run", "--devices", "cpu:2", "--placement", "plan.yaml"])
+    assert done.exit_code == 4, done.output
+    assert "plan.yaml:1: actor needs 10.0 GB on each of devices 0-0 beside what rollout leaves there, and they have 9.0 GB" in (
+        done.stderr)
+    (tmp_path / "plan.yaml").write_text("tree: rollout 1 | actor 1\nprofile: mine.json\n")
+    assert CliRunner().invoke(main, ["train", "--dry-run", "--devices", "cpu:2", "--placement", "plan.yaml"]).exit_code == 0
+
+
+def crowded():
+    """Roles that leave room to one another on devices apart only."""
+    roles = measured().roles
+    return roles | {"rollout": replace(roles["rollout"], memory=(MemoryPoint(1, 2e9, 2e9),))}
+
+
+def test_a_profile_that_is_stale_is_refused_and_what_a_plan_can_ask_for_is_called_out(plan, tmp_path):
+    profile_file.save(measured(settings={"model.name": "tiny:digits"}), tmp_path / "old.json")
+    done = plan("--profile", "old.json", "--devices", "2")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: profile old.json is stale: ")
+    assert "engine.slots unset → " in done.stderr
+    done = plan("--profile", "mine.json", "--devices", "2")
+    assert "note: mine.json was measured under other conditions: hardware: 2 cpu → 2 cpu · " in done.stdout
+    assert "which settings and versions it was measured with is not known" in done.stdout
+
+
+def test_a_damaged_profile_is_refused_with_the_reason(plan, tmp_path):
+    (tmp_path / "bad.json").write_text('{"format": 1}')
+    done = plan("--profile", "bad.json", "--devices", "2")
+    assert done.exit_code == 2
+    assert "bad.json is no profile that can be used: it has no 'workflow'. Measure again with: rlinf profile" in done.stderr
+
+
 def test_a_placement_by_hand_is_shown_beside_the_others(plan):
     told = json.loads(plan("--profile", "mine.json", "--devices", "4", "--json", "placement=rollout+reward:0-2,actor:3").stdout)
     (mine,) = [one for one in told["plans"] if "as asked for" in one["verdict"]]
@@ -141,6 +177,14 @@ def test_too_little_memory_names_what_lacks_and_what_would_do(plan, tmp_path):
     assert done.exit_code == 4
     assert "actor needs 8.00 GB" in done.stderr
     assert "4.00 GB more on each would do" in done.stderr
+
+
+def test_too_few_devices_for_a_rank_names_how_many_would_do(plan, tmp_path):
+    roles = measured().roles
+    profile_file.save(measured(roles=roles | {"actor": replace(roles["actor"], devices_per_rank=4)}), tmp_path / "wide.json")
+    done = plan("--profile", "wide.json", "--devices", "2")
+    assert done.exit_code == 4
+    assert "no placement on 2 devices: actor can use only multiples of 4; 4 devices would do" in done.stderr
 
 
 def test_a_directory_that_cannot_be_written_to(plan):

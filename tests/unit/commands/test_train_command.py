@@ -20,7 +20,10 @@ def dry_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    ((), "temporal: rollout, reward, actor share cpu:0-1"),
+    ((), "temporal: rollout, reward, actor share cpu:0-1   (no profile yet: the first 5 steps are measured as they are trained)"),
+    (("placement=temporal",), "temporal: rollout, reward, actor share cpu:0-1"),
+    (("deterministic=true",), "temporal: rollout, reward, actor share cpu:0-1"),
+    (("--algo", "sft", "eval.every=5"), "temporal: examples, rollout, reward, actor share cpu:0-1"),
     (("--placement", "spatial"), "spatial: rollout, reward | actor on cpu:0 | cpu:1"),
     (("placement=rollout+reward:0-1,actor:1",), "hybrid: rollout | reward | actor on cpu:0-1 | cpu:0 | cpu:1"),
     (("--placement", "place.yaml"), "temporal: rollout+actor, reward share cpu:0 (+: in one process)"),

@@ -76,7 +76,8 @@ class TestMistakes:
         (["trainer.learning_rate=0.1"],
          "unknown key 'trainer.learning_rate' (from the command line). See: rlinf config keys trainer"),
         (["algorithm.name=gpro"], "algorithm.name=gpro (from the command line): unknown algorithm 'gpro'. Did you mean "
-                                  "'grpo'? Available: dapo, dr-grpo, grpo, gspo, reinforce++, rloo, sft. See: rlinf plugins"),
+                                  "'grpo'? Available: bc, dapo, dr-grpo, grpo, gspo, ppo, reinforce++, rloo, "
+                                  "sft. See: rlinf plugins"),
     ])
     def test_one_clear_sentence(self, built_in, arguments, sentence):
         with pytest.raises(ConfigError) as caught:

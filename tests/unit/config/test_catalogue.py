@@ -61,7 +61,7 @@ class TestCatalogue:
 
 
 class TestMatching:
-    @pytest.mark.parametrize(("prefix", "count"), [("rollout", 12), ("rollout.top", 2), ("steps", 1)])
+    @pytest.mark.parametrize(("prefix", "count"), [("rollout", 13), ("rollout.top", 2), ("steps", 1)])
     def test_what_starts_with_the_prefix(self, entries, prefix, count):
         found = matching(prefix, entries)
         assert all(entry.key.startswith(prefix) for entry in found)

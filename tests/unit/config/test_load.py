@@ -11,7 +11,7 @@ from rlinf_cli.errors import PluginError
 
 def test_defaults_are_those_of_the_dataclasses_and_presets(config):
     found = config()
-    assert (found.steps, found.seed, found.placement, found.name) == (100, 0, "temporal", "")
+    assert (found.steps, found.seed, found.placement, found.name) == (100, 0, "auto", "")
     assert found.algorithm.name == "grpo"
     assert found.settings("algorithm") == Grpo()
     assert found.rollout.temperature == 1.0
@@ -21,23 +21,26 @@ def test_defaults_are_those_of_the_dataclasses_and_presets(config):
 def test_every_key_of_the_specification_has_its_default(config):
     assert config("data.name=sums", "model.name=./m").to_dict() == {
         "name": "", "seed": 0, "deterministic": False, "steps": 100,
-        "workflow": "reasoning", "placement": "temporal", "runs_dir": "runs",
+        "workflow": "reasoning", "placement": "auto", "runs_dir": "runs",
         "cluster": {"devices": "auto", "address": "", "start_timeout_s": 300.0, "call_timeout_s": 3600.0,
                     "stall_timeout_s": 300.0, "restarts": 3, "fused": False, "weights_delta": False},
         "model": {"name": "./m"},
+        "env": {"name": "", "count": 16, "processes": 1, "halves": 0, "group": 1, "episodes": "continue", "resident": True},
         "data": {"name": "sums", "prompt_key": "", "answer_key": "", "target_key": "", "split": "train", "system_prompt": "",
                  "overlong": "drop", "shuffle": True},
         "reward": {"name": "exact", "timeout_s": 10.0, "processes": 1},
         "algorithm": {"name": "grpo", "epochs": 1, "minibatches": 1, "clip_low": 0.2, "clip_high": 0.28,
                       "aggregation": "token-mean"},
-        "rollout": {"prompts": 16, "group_size": 8, "max_prompt_tokens": 1024, "max_new_tokens": 256,
+        "rollout": {"prompts": 16, "group_size": 8, "steps": 128, "max_prompt_tokens": 1024, "max_new_tokens": 256,
                     "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [], "staleness": 0,
                     "in_flight": "continue", "overprovision": 0.0},
         "engine": {"name": "torch", "slots": 32},
         "trainer": {"name": "torch", "lr": 1e-6, "betas": [0.9, 0.999], "micro_batch_tokens": 4096,
                     "train_layers": None, "schedule": "constant", "frozen": []},
+        "critic": {"model": "", "lr": 0.0},
         "checkpoint": {"every": 0, "keep_last": 2, "best": ""},
-        "eval": {"every": 0, "data": "", "prompts": 128, "k": 1, "temperature": 0.0, "max_new_tokens": 0, "success": 1.0},
+        "eval": {"every": 0, "data": "", "prompts": 128, "k": 1, "temperature": 0.0, "max_new_tokens": 0, "success": 1.0,
+                 "episodes": 0, "parallel": 4, "record": 0},
         "log": {"samples": 4, "trace": 100, "events": False, "loggers": []},
     }
 
@@ -322,9 +325,9 @@ class TestUnknownKeys:
     @pytest.mark.parametrize(("key", "hint"), [
         ("algorithm.clip_lo", "Did you mean 'algorithm.clip_low'? See: rlinf config keys algorithm"),
         ("rolout.prompts", "Did you mean 'rollout.prompts'? See: rlinf config keys"),
-        ("lr", "Did you mean 'trainer.lr'? See: rlinf config keys"),
+        ("betas", "Did you mean 'trainer.betas'? See: rlinf config keys"),
         ("stps", "Did you mean 'steps'? See: rlinf config keys"),
-        ("rollout.epochs", "Did you mean 'algorithm.epochs'? See: rlinf config keys rollout"),
+        ("rollout.minibatches", "Did you mean 'algorithm.minibatches'? See: rlinf config keys rollout"),
         ("quux", "See: rlinf config keys"),
     ])
     def test_the_nearest_is_named(self, problems, key, hint):

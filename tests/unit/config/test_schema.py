@@ -6,7 +6,9 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 import pytest
 
 from rlinf_cli import api
-from rlinf_cli.config.schema import KINDS, SECTIONS, TOP_LEVEL, Rule, RunConfig, key
+from rlinf_cli.config.kinds import KINDS, kinds
+from rlinf_cli.config.rules import Rule, key
+from rlinf_cli.config.schema import SECTIONS, TOP_LEVEL, RunConfig
 from rlinf_cli.plugins.hookspecs import KINDS as HOOK_KINDS
 
 
@@ -64,7 +66,7 @@ class TestRunConfig:
                 setattr(part, fields(part)[0].name, None)
 
     def test_what_is_chosen_by_name_is_a_kind_of_extension_and_a_section(self):
-        assert set(KINDS.values()) == set(HOOK_KINDS)
+        assert {kind for section in KINDS for kind in kinds(section)} == set(HOOK_KINDS)
         assert set(KINDS) - {"workflow"} <= set(SECTIONS)
 
     def test_items_are_every_key_once(self):

@@ -35,7 +35,7 @@ def test_it_is_what_to_dict_says(config):
 
 def test_it_reads_well(config):
     text = config("steps=5", "rollout.stop=[a, b]").to_yaml()
-    assert text.startswith("name: ''\nseed: 0\ndeterministic: false\nsteps: 5\nworkflow: reasoning\nplacement: temporal\n"
+    assert text.startswith("name: ''\nseed: 0\ndeterministic: false\nsteps: 5\nworkflow: reasoning\nplacement: auto\n"
                            "runs_dir: runs\ncluster:\n  devices: auto\n")
     assert "  stop: [a, b]\n" in text
 

@@ -89,3 +89,8 @@ def test_a_hub_name_without_a_network(plugins, monkeypatch, tmp_path):
         resolve_model("nobody/nothing", 0, plugins)
     assert "hub cannot be reached" in str(caught.value)
     assert "hf download nobody/nothing" in str(caught.value)
+
+
+def test_a_policy_of_environments_is_no_model(plugins, tmp_path):
+    with pytest.raises(UsageError, match="model 'mlp' is a policy of environments: choose one with --env NAME"):
+        resolve_model("mlp", 0, plugins, tmp_path)

@@ -31,7 +31,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", [*VARIANTS, "sft"])
+@pytest.mark.parametrize("name", [*VARIANTS, "ppo", "sft"])
 def test_algorithms(name, plugins):
     config = resolve([], [f"algorithm.name={name}"], {}, plugins)
     check_algorithm(plugins.get("algorithm", name), config.settings("algorithm"))

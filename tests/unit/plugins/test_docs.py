@@ -18,7 +18,8 @@ from rlinf_cli.runs.plugin_check import check_plugin
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
 SECTIONS = {"algorithm": "Algorithm", "engine": "Engine", "trainer": "Trainer", "reward": "Reward", "workflow": "Workflow",
-            "model": "Model", "dataset": "Data set", "logger": "Logger"}
+            "model": "Model", "dataset": "Data set", "logger": "Logger", "environment": "Environment",
+            "policy": "Policy"}
 COMPLETE = sorted(SECTIONS.keys() - {"engine", "trainer"})
 """Kinds whose example has the implementation too."""
 

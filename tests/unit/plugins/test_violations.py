@@ -26,6 +26,8 @@ from rlinf_cli.plugins.testing import (
 from rlinf_grpo.algorithm import GRPO
 from rlinf_grpo.config import GRPOConfig
 from rlinf_models.tiny import TinyModel
+from rlinf_ppo.algorithm import PPO
+from rlinf_ppo.config import PPOConfig
 from rlinf_tasks.config import DigitsConfig
 from rlinf_tasks.digits import Digits
 from rlinf_torch.engine import TorchEngine
@@ -154,6 +156,45 @@ ALGORITHMS = {
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm(name):
     assert ALGORITHMS[name] in violations(check_algorithm, getattr(Algorithms, name), GRPOConfig())
+
+
+class Critics:
+    class Away(PPO):
+        def value_loss(self, inputs):
+            loss, metrics = super().value_loss(inputs)
+            return -loss, metrics
+
+    class MeanOfAMicroBatch(PPO):
+        def value_loss(self, inputs):
+            return (inputs.values - inputs.targets).square().mean(), {}
+
+    class OfSamples(PPO):
+        def value_targets(self, returns):
+            found, metrics = super().value_targets(returns)
+            return replace(found, targets=returns.rewards), metrics
+
+    class OtherUnits(PPO):
+        def values(self, outputs):
+            return 2 * super().values(outputs)
+
+    class Remembers(PPO):
+        def next_state(self, returns):
+            self.state = super().next_state(returns)
+            return self.state
+
+
+CRITICS = {
+    "Away": "a step down the gradient of value_loss() must bring values nearer to their targets",
+    "MeanOfAMicroBatch": "the value loss depends on how samples are split into micro-batches",
+    "OfSamples": "value_targets() must give finite targets, float32 [N], here [",
+    "OtherUnits": "values() must bring the outputs that value_targets() gives back",
+    "Remembers": "value_targets() and next_state() must leave state alone",
+}
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_algorithm_with_a_critic(name):
+    assert CRITICS[name] in violations(check_algorithm, getattr(Critics, name), PPOConfig())
 
 
 def test_an_algorithm_must_inherit():
@@ -651,9 +692,9 @@ class Workflows:
         def run(self, flow):
             next(iter(flow.steps()))
 
-    class TwoTrainers(Reasoning):
+    class NothingTrained(Reasoning):
         def roles(self, config):
-            return [*super().roles(config), Role("second", "rlinf_cli.workers.actor:ActorWorker", stateful=True)]
+            return [replace(role, stateful=False) for role in super().roles(config)]
 
     class NoWorker(Reasoning):
         def roles(self, config):
@@ -671,7 +712,7 @@ WORKFLOWS = {
     "Unfed": "a step must feed a channel",
     "Unread": "nobody takes from channel 'samples', which rollout.generate() fills",
     "OneStep": "run() took 1 of 2 steps",
-    "TwoTrainers": "exactly one role must be stateful",
+    "NothingTrained": "a role must be stateful",
     "NoWorker": "the worker of role 'judge', rlinf_cli.api:Row, must be a class that inherits from rlinf_cli.api.Worker",
     "EvaluatesNothing": "evaluate() must give the channel into which scored groups are put",
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf_cli.config.schema import Rule
+from rlinf_cli.config.rules import Rule
 from rlinf_cli.rl.trajectory import Sample
 from rlinf_rewards import register_rewards
 from rlinf_rewards.config import ExactConfig

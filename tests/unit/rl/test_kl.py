@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rlinf_cli.rl.kl import KL_ESTIMATORS, k1, k2, k3
+from rlinf_cli.rl.kl import KL_ESTIMATORS, adapted_coefficient, k1, k2, k3
 
 LOGITS = torch.tensor([0.3, -1.2, 0.9, 0.0], dtype=torch.float64)
 Q = torch.tensor([0.05, 0.2, 0.15, 0.6], dtype=torch.float64)
@@ -97,3 +97,14 @@ def test_in_the_reward_k1_has_that_of_the_reverse_divergence_and_the_others_do_n
     assert gradient_as_reward(k1) == pytest.approx(reverse, rel=1e-9)
     assert gradient_as_reward(k2) != pytest.approx(reverse, rel=0.1)
     assert gradient_as_reward(k3) != pytest.approx(reverse, rel=0.1)
+
+
+@pytest.mark.parametrize(("divergence", "samples", "expected"), [
+    (6.0, 100, 0.2),                        # on target
+    (6.6, 100, 0.2 * (1 + 0.1 * 0.01)),     # a tenth over it
+    (60.0, 100, 0.2 * (1 + 0.2 * 0.01)),    # far over it: as a fifth
+    (0.0, 100, 0.2 * (1 - 0.2 * 0.01)),
+    (0.0, 10**6, 0.2 * 0.8),                # more samples at once than the horizon
+])
+def test_the_coefficient_follows_its_target(divergence, samples, expected):
+    assert adapted_coefficient(0.2, divergence, 6.0, samples, 10_000) == pytest.approx(expected, rel=1e-12)

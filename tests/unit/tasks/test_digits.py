@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rlinf_cli.api import Row
-from rlinf_cli.config.schema import Rule
+from rlinf_cli.config.rules import Rule
 from rlinf_tasks.config import DigitsConfig
 from rlinf_tasks.digits import Digits
 

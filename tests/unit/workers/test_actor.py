@@ -9,7 +9,7 @@ import pytest
 
 from rlinf_cli.errors import RunError
 from rlinf_cli.flow.errors import ChannelBrokenError
-from rlinf_cli.workers import actor
+from rlinf_cli.workers import dealing, trained
 from rlinf_cli.workers.actor import ActorWorker
 
 METRICS = {"actor/loss": 0.5, "actor/grad_norm": 1.0, "actor/lr": 0.1, "actor/logp_diff_mean": 0.0, "actor/logp_diff_max": 0.0}
@@ -86,8 +86,8 @@ class Breaking:
 def ranks(configure, tiny, start, monkeypatch):
     """`ranks(world, *settings, **more)`: the workers."""
     monkeypatch.setattr("rlinf_torch.trainer.TorchTrainer", Account)
-    monkeypatch.setattr(actor, "PolicyPublisher", lambda *arguments: None)
-    monkeypatch.setattr(actor, "Channel", Post)
+    monkeypatch.setattr(trained, "PolicyPublisher", lambda *arguments: None)
+    monkeypatch.setattr(dealing, "Channel", Post)
     Post.boxes.clear()
 
     def make(world, *settings, **more):

@@ -15,8 +15,10 @@ def roles(workflow, config):
     return {role.name: role for role in workflow.roles(config)}
 
 
-@pytest.mark.parametrize("name", ["needs_reference", "rounds", "supervised"])
-@pytest.mark.parametrize("settings", [(), ("algorithm.name=dapo", "algorithm.kl_coef=0.1"), ("algorithm.name=sft",)])
+@pytest.mark.parametrize("name", ["needs_reference", "needs_critic", "rounds", "per_group", "supervised"])
+@pytest.mark.parametrize("settings", [
+    (), ("algorithm.name=dapo", "algorithm.kl_coef=0.1"), ("algorithm.name=sft",), ("algorithm.name=ppo",),
+    ("algorithm.name=ppo", "algorithm.kl_coef=0.1", "algorithm.normalize_advantages=false")])
 def test_the_configuration_says_what_the_algorithm_would(configure, name, settings):
     config = configure(*settings)
     assert trait(config, name) == getattr(build_algorithm(config), name)
@@ -42,6 +44,23 @@ def test_a_reference_is_there_only_when_it_is_needed(configure):
     assert [role.name for role in found.values() if role.stateful] == ["actor"]
 
 
+def test_a_critic_is_there_for_ppo_and_keeps_a_state_like_the_actor(configure):
+    found = roles(Reasoning(), configure("algorithm.name=ppo", "algorithm.kl_coef=0.1"))
+    assert list(found) == ["rollout", "reward", "reference", "critic", "actor"]
+    assert [role.name for role in found.values() if role.stateful] == ["critic", "actor"]
+    assert [role.name for role in found.values() if role.scores] == ["reference", "critic"]
+    assert list(roles(Reasoning(), configure("algorithm.name=ppo"))) == ["rollout", "reward", "critic", "actor"]
+
+
+def test_a_reward_with_a_model_of_its_own_scores_on_devices(configure, tiny, monkeypatch):
+    plain, config = roles(Reasoning(), configure())["reward"], configure()
+    assert (plain.ranks, plain.scores) == ("one", False)
+    monkeypatch.setattr("rlinf_cli.workflows.reasoning.is_on_device", lambda part: True)
+    judge = roles(Reasoning(), config)["reward"]
+    assert (judge.ranks, judge.scores) == ("all", True)
+    assert judge.worker.endswith(":RewardModelWorker")
+
+
 def test_supervised_training_has_a_rollout_only_to_evaluate(configure):
     assert list(roles(Supervised(), configure("algorithm.name=sft"))) == ["examples", "actor"]
     assert list(roles(Supervised(), configure("algorithm.name=sft", "eval.every=5"))) == [
@@ -52,7 +71,7 @@ def test_planning_does_not_import_torch():
     """It would take longer than all else that is checked before a run starts."""
     code = ("import sys; from rlinf_cli.config.load import resolve; from rlinf_cli.plugins.loader import load_plugins\n"
             "from rlinf_cli.runs.preflight import prepare\n"
-            "for algorithm in ('dapo', 'sft'):\n"
+            "for algorithm in ('dapo', 'sft', 'ppo'):\n"
             "    installed = load_plugins(None)\n"
             "    prepare(resolve([], [f'algorithm.name={algorithm}', 'cluster.devices=cpu:1'], {}, installed), installed)\n"
             "assert not {'torch', 'transformers', 'ray'} & set(sys.modules)")

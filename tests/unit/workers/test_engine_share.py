@@ -144,6 +144,18 @@ def test_steps_in_which_prompts_were_read_are_apart():
     assert (usage.mixed, usage.read) == ({2: [1, 0.4]}, 30)
 
 
+def test_steps_that_an_engine_makes_by_itself_are_apart(share, engine):
+    with share.stake() as stake:
+        share.submit(stake, requests("call", 3, 3))
+        engine.steps += 7
+        finish(share, stake, 2)
+    usage = share.usage()
+    assert usage.undriven[2] == 7
+    known = usage.occupied
+    assert 0 < known and share.usage().occupied == 0
+    assert sum(steps for steps, _ in usage.decoding.values()) + sum(steps for steps, _ in usage.mixed.values()) == 3
+
+
 def test_a_call_that_fails_leaves_nothing_in_the_engine(share, engine):
     with share.stake() as other:
         share.submit(other, requests("other", 10**6))

@@ -23,7 +23,7 @@ def groups(sample):
 def test_every_sample_gets_its_log_probabilities(start, configure, tiny, queue, groups, temperature):
     reference = start(ReferenceWorker, configure(f"model.name={tiny}", f"rollout.temperature={temperature}"), world=3, rank=2)
     out = queue()
-    reference.score(queue(*groups), out)
+    assert reference.score(queue(*groups), out).chunks > 1
     assert [[one.id for one in group] for group in out.items] == [[one.id for one in group] for group in groups]
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
     for one in out.items[0] + out.items[-1]:

@@ -62,5 +62,5 @@ def test_several_parts_put_theirs_before_them():
 
 def test_what_may_be_called_in_place():
     rewards = {extension.name: is_isolated(part(extension.name, extension)) for extension in register_rewards()}
-    assert {name for name, apart in rewards.items() if not apart} == {"exact", "length"}
+    assert {name for name, apart in rewards.items() if not apart} == {"exact", "length", "model"}
     assert is_isolated(part("mine.py:f"))

@@ -68,14 +68,14 @@ def run():
 
 
 def test_grpo(run):
-    step = ["feed prompts1 for samples1", "rollout.generate prompts1 samples1", "reward.score samples1 scored1",
+    step = ["rollout.generate prompts1 samples1", "reward.score samples1 scored1", "feed prompts1 for samples1",
             "actor.train scored1", "actor.publish_weights rollout"]
     assert run(Reasoning(), steps=2) == ["actor.publish_weights rollout", "step 0", *step, "step 1", *step]
 
 
 def test_with_a_reference(run):
     assert run(Reasoning(), "algorithm.kl_coef=0.1")[2:] == [
-        "feed prompts1 for samples1", "rollout.generate prompts1 samples1", "reward.score samples1 scored1",
+        "rollout.generate prompts1 samples1", "reward.score samples1 scored1", "feed prompts1 for samples1",
         "reference.score scored1 referenced2", "actor.train referenced2", "actor.publish_weights rollout"]
 
 
@@ -98,12 +98,12 @@ def test_supervised(run):
 def test_an_evaluation_trains_nothing(workflow, before):
     flow = Recorder(resolve([], ["algorithm.name=grpo", "algorithm.kl_coef=0.1"], {}, INSTALLED))
     assert workflow.evaluate(flow, Step(0, flow)) == "scored1"
-    assert flow.calls == [*before, "feed prompts1 for samples1", "rollout.generate prompts1 samples1",
-                          "reward.score samples1 scored1"]
+    assert flow.calls == [*before, "rollout.generate prompts1 samples1", "reward.score samples1 scored1",
+                          "feed prompts1 for samples1"]
 
 
 def test_where_nothing_is_trained_the_engines_have_the_weights():
     flow = Recorder(resolve([], ["algorithm.name=sft"], {}, INSTALLED))
     flow.training = False
     Supervised().evaluate(flow, Step(0, flow))
-    assert flow.calls[0] == "feed prompts1 for samples1"
+    assert flow.calls == ["rollout.generate prompts1 samples1", "reward.score samples1 scored1", "feed prompts1 for samples1"]

@@ -22,4 +22,19 @@ def register_trainers() -> list[Extension]:
 @hookimpl
 def register_algorithms() -> list[Extension]:
     return [Extension("emulated", target="rlinf_emulation.algorithm:EmulatedAlgorithm",
+                      config="rlinf_emulation.lengths:EmulatedAlgorithmConfig",
                       summary="every sample takes part by itself")]
+
+
+@hookimpl
+def register_environments() -> list[Extension]:
+    return [Extension("emulated", target="rlinf_emulation.simulator:EmulatedEnvironment",
+                      config="rlinf_emulation.lengths:EmulatedEnvironmentConfig",
+                      summary="a simulator that takes a declared time a step")]
+
+
+@hookimpl
+def register_policies() -> list[Extension]:
+    return [Extension("emulated", target="rlinf_emulation.simulator:EmulatedPolicy",
+                      config="rlinf_emulation.lengths:EmulatedPolicyConfig",
+                      summary="a policy that takes a declared time for each environment")]

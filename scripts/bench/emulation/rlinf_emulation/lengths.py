@@ -24,8 +24,14 @@ class EmulatedEngineConfig:
     """Seconds that a response of mean length takes."""
     lengths: str = key("constant", choices=("constant", "lognormal", "pareto"))
     """Distribution of the lengths: constant, lognormal with sigma 1, or Pareto with exponent 1.5; mean 1, at most 20."""
+    onset: int = key(0, ge=0)
+    """Version of the weights from which on lengths are those; those of earlier ones are constant."""
     draw: int = key(0, ge=0)
     """Which lengths of the distribution: another number, others."""
+    crowding: float = key(0.0, ge=0)
+    """How much longer a decode step takes with all slots active than with one: 1 is twice as long."""
+    move_s: float = key(0.0, ge=0)
+    """Seconds to make room for another role, and to come back."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,52 @@ class EmulatedTrainerConfig:
     """Seconds that a response of mean length takes to train."""
     weights: int = key(1000, ge=1)
     """Numbers that it publishes."""
+    transition_s: float = key(0.0, ge=0)
+    """Seconds that an action in an environment takes to train, on one rank."""
+    score_s: float = key(0.0, ge=0)
+    """Seconds to compute the log-probabilities of a response of mean length."""
+    move_s: float = key(0.0, ge=0)
+    """Seconds to make room for another role, and to come back."""
+
+    @property
+    def trains_policies(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class EmulatedEnvironmentConfig:
+    """A simulator that sleeps."""
+
+    step_s: float = key(0.02, ge=0)
+    """Seconds of a step, whatever the number of environments in a process."""
+    each_s: float = key(0.0, ge=0)
+    """And for each of them."""
+    length: int = key(50, ge=1)
+    """Steps of an episode."""
+
+
+@dataclass(frozen=True)
+class EmulatedPolicyConfig:
+    """A policy that sleeps."""
+
+    act_s: float = key(0.001, ge=0)
+    """Seconds that it takes to answer one environment."""
+    change_s: float = key(0.0, ge=0)
+    """Seconds to make room for a simulator, and to come back (`env.resident=false`)."""
+    weights: int = key(1000, ge=1)
+    """Numbers that are published."""
+
+
+@dataclass(frozen=True)
+class EmulatedAlgorithmConfig:
+    """An algorithm of which only the roles matter."""
+
+    needs_reference: bool = False
+    """Whether the samples are scored by a reference model."""
+
+    @property
+    def embodied(self) -> bool:
+        return True
 
 
 def length(distribution: str, request: str, draw: int = 0) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +21,21 @@ class EmulatedTrainer:
     """See `rlinf_cli.api.Trainer`."""
 
     def __init__(self, config: EmulatedTrainerConfig, model: Path, device: str, ranks: Ranks, total_steps: int) -> None:
-        self._unit_s, self._ranks = config.unit_s, ranks
+        self._config, self._ranks = config, ranks
         self._weights = torch.zeros(config.weights)
-        self._until = 0.0
         if ranks.world > 1:
             torch.distributed.init_process_group("gloo", init_method=ranks.init_method, rank=ranks.rank,
                                                  world_size=ranks.world)
 
+    @staticmethod
+    def policy(config: EmulatedTrainerConfig, policy: Any, device: str, ranks: Ranks, total_steps: int) -> Any:
+        """See `rlinf_cli.contracts.policy.TrainsPolicies`."""
+        from rlinf_emulation.simulator import EmulatedPolicyTrainer
+
+        return EmulatedPolicyTrainer(config, policy)
+
     def log_probs(self, samples: Sequence[Sample], temperature: float) -> list[NDArray[np.float32]]:
+        time.sleep(sum(len(sample.response_ids) for sample in samples) / TOKENS * self._config.score_s)
         return [np.zeros(len(sample.response_ids), np.float32) for sample in samples]
 
     def train_step(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
@@ -37,7 +45,7 @@ class EmulatedTrainer:
 
     def accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
                    needs_entropy: bool = False) -> None:
-        time.sleep(sum(len(item.sample.response_ids) for item in items) / TOKENS * self._unit_s)
+        time.sleep(sum(len(item.sample.response_ids) for item in items) / TOKENS * self._config.unit_s)
 
     def finish(self, scale: float) -> dict[str, float]:
         if self._ranks.world > 1:
@@ -56,9 +64,11 @@ class EmulatedTrainer:
         return iter(())
 
     def onload(self) -> int:
+        time.sleep(self._config.move_s)
         return 0
 
     def offload(self) -> int:
+        time.sleep(self._config.move_s)
         return 0
 
     def save(self, directory: Path) -> None:

@@ -9,7 +9,7 @@ sentence for each violation that it finds::
         check_reward(Politeness, PolitenessConfig(bonus=0.5))
 
 `tiny_model` and `samples` are pytest fixtures: a test module that imports them can use them. `make_model` and
-`make_samples` make the same without pytest.
+`make_samples` make the same without pytest, `make_segment` experience of an environment.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from rlinf_cli.plugins.testing.algorithm import check_algorithm as check_algorithm
     from rlinf_cli.plugins.testing.dataset import check_dataset as check_dataset
     from rlinf_cli.plugins.testing.engine import check_engine as check_engine
+    from rlinf_cli.plugins.testing.environment import check_environment as check_environment
     from rlinf_cli.plugins.testing.fixtures import samples as samples
     from rlinf_cli.plugins.testing.fixtures import tiny_model as tiny_model
     from rlinf_cli.plugins.testing.logger import check_logger as check_logger
     from rlinf_cli.plugins.testing.material import make_model as make_model
     from rlinf_cli.plugins.testing.material import make_samples as make_samples
     from rlinf_cli.plugins.testing.model import check_model as check_model
+    from rlinf_cli.plugins.testing.policy import check_policy as check_policy
     from rlinf_cli.plugins.testing.reward import check_reward as check_reward
+    from rlinf_cli.plugins.testing.segments import make_segment as make_segment
     from rlinf_cli.plugins.testing.trainer import check_trainer as check_trainer
     from rlinf_cli.plugins.testing.workflow import check_workflow as check_workflow
 
@@ -35,13 +38,16 @@ _HOMES = {
     "check_algorithm": "algorithm",
     "check_dataset": "dataset",
     "check_engine": "engine",
+    "check_environment": "environment",
     "check_logger": "logger",
     "check_model": "model",
+    "check_policy": "policy",
     "check_reward": "reward",
     "check_trainer": "trainer",
     "check_workflow": "workflow",
     "make_model": "material",
     "make_samples": "material",
+    "make_segment": "segments",
     "samples": "fixtures",
     "tiny_model": "fixtures",
 }

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlinf_cli.api import Algorithm, LossInputs, Returns
+from rlinf_cli.api import Algorithm, LossInputs, Returns, ValueInputs
+from rlinf_cli.plugins.testing.episodes import gives_advantages_in_environments, learns_from_environments
 from rlinf_cli.plugins.testing.findings import a, require, require_metrics, run_all, target_of
 
 GROUPS, SIZE, LONGEST = 4, 4, 64
@@ -37,11 +38,14 @@ def check_algorithm(target: Any, config: Any = None) -> None:
             case.learns_nothing_from_equal_rewards,
             case.has_no_gradient_without_advantages,
             *((case.gives_each_group_the_same_alone,) if case.algorithm.per_group else ()),
+            *((case.gives_its_critic_targets, case.teaches_its_critic) if case.algorithm.needs_critic else ()),
         )
     )
+    in_environments = (case.gives_advantages_in_environments,) if learns_from_environments(case.algorithm) else ()
     run_all(
         case.has_its_attributes,
         *on_rewards,
+        *in_environments,
         case.gives_a_loss,
         case.raises_what_is_good,
         case.gives_the_same_however_a_step_is_split,
@@ -122,6 +126,58 @@ class _Case:
                 "per_group is set, but advantages() gives a group something else when it comes alone",
             )
 
+    def gives_its_critic_targets(self) -> None:
+        given = self._chosen(self._returns())
+        before = dict(self.algorithm.state)
+        targets, metrics = self.algorithm.value_targets(given)
+        for name in ("outputs", "targets"):
+            found = getattr(targets, name)
+            require(
+                found.shape == given.logprobs.shape and found.dtype == torch.float32 and bool(found.isfinite().all()),
+                f"value_targets() must give finite {name}, float32 [N], here [{len(given.logprobs)}]; it gave {_shown(found)}",
+            )
+        require_metrics(metrics, "what value_targets() gives second")
+        assert given.values is not None
+        require(
+            torch.allclose(self.algorithm.values(targets.outputs), given.values, atol=1e-4),
+            "values() must bring the outputs that value_targets() gives back to the values that it was given",
+        )
+        after = self.algorithm.next_state(given)
+        require(
+            dict(self.algorithm.state) == before,
+            "value_targets() and next_state() must leave state alone: it is set once the step is trained",
+        )
+        require(
+            all(isinstance(value, float) for value in after.values()),
+            f"next_state() must give floats by name; it gave {after!r}",
+        )
+
+    def teaches_its_critic(self) -> None:
+        noise = torch.Generator().manual_seed(2)
+        old, targets, weights = (torch.rand(sum(LENGTHS), generator=noise) for _ in range(3))
+        values = old.clone().requires_grad_()
+        inputs = ValueInputs(values, old, targets, weights / weights.sum())
+        loss, metrics = self.algorithm.value_loss(inputs)
+        require_metrics(metrics, "what value_loss() gives second")
+        (gradient,) = torch.autograd.grad(loss, values)
+        require(
+            bool((gradient * (old - targets) >= 0).all()) and bool(gradient.any()),
+            "a step down the gradient of value_loss() must bring values nearer to their targets",
+        )
+        owner = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS))
+        parts = [
+            ValueInputs(*(getattr(inputs, f.name)[owner == sample] for f in fields(inputs)))
+            for sample in range(len(LENGTHS))
+        ]
+        require(
+            torch.allclose(torch.stack([self.algorithm.value_loss(part)[0] for part in parts]).sum(), loss, rtol=1e-4),
+            "the value loss depends on how samples are split into micro-batches: it must be a sum over tokens, each times its "
+            "share in inputs.weights",
+        )
+
+    def gives_advantages_in_environments(self) -> None:
+        gives_advantages_in_environments(self.algorithm)
+
     def gives_a_loss(self) -> None:
         inputs = self._inputs()
         loss, metrics = self.algorithm.loss(inputs)
@@ -195,7 +251,12 @@ class _Case:
             LONGEST,
             logprobs,
             reference if self.algorithm.needs_reference else None,
+            self._values(logprobs, equal, noise) if self.algorithm.needs_critic else None,
         )
+
+    def _values(self, logprobs: Tensor, equal: bool, noise: torch.Generator) -> Tensor:
+        """Of the texts before the tokens; `equal`: of a critic that knows what they earn."""
+        return torch.full_like(logprobs, 0.3) if equal else torch.rand(len(logprobs), generator=noise)
 
     def _chosen(self, given: Returns) -> Returns:
         """Of the samples that take part."""
@@ -235,7 +296,7 @@ class _Case:
 def _only(given: Returns, chosen: Tensor) -> Returns:
     """Of some of the samples."""
     tokens = chosen.repeat_interleave(given.lengths)
-    reference = given.reference_logprobs
+    reference, values = given.reference_logprobs, given.values
     return replace(
         given,
         rewards=given.rewards[chosen],
@@ -244,6 +305,7 @@ def _only(given: Returns, chosen: Tensor) -> Returns:
         truncated=given.truncated[chosen],
         logprobs=given.logprobs[tokens],
         reference_logprobs=None if reference is None else reference[tokens],
+        values=None if values is None else values[tokens],
     )
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -26,10 +26,13 @@ ODD = ("", " \n\t", "9" * 5000, "\x00\u202e\U0001f600é", "<answer>" * 300, "(((
 def check_reward(target: Any, config: Any = None, samples: Sequence[Sample] = ()) -> None:
     """Raise AssertionError unless it gives finite numbers, the same for the same sample, and what it raises is an exception.
 
-    `target`: the class, built as `target(config)`, or its extension. `samples`: some that it can score (by default answers to
+    `target`: the class, built as `target(config)`, or `target(config, "cpu")` where it scores on devices; or its extension ·
+    `samples`: some that it can score (by default answers to
     sums); give your own when it reads columns.
     """
     reward_class, config = target_of(target, config)
+    if getattr(config, "on_device", False):
+        return run_all(*_BatchCase(reward_class(config, "cpu"), list(samples) or make_samples()).checks())
     case = _Case(reward_class, config, list(samples) or make_samples())
     run_all(
         case.can_be_sent_to_its_process,
@@ -38,6 +41,44 @@ def check_reward(target: Any, config: Any = None, samples: Sequence[Sample] = ()
         case.gives_the_same_again,
         case.survives_odd_responses,
     )
+    return None
+
+
+class _BatchCase:
+    """Of a `BatchReward`."""
+
+    def __init__(self, reward: Any, samples: list[Sample]) -> None:
+        self._reward, self._samples = reward, samples
+
+    def checks(self) -> tuple[Callable[[], None], ...]:
+        return self.gives_a_number_a_sample, self.gives_the_same_however_it_is_asked, self.comes_back
+
+    def gives_a_number_a_sample(self) -> None:
+        found = self._scores(self._samples)
+        require(
+            len(found) == len(self._samples) and all(isinstance(one, Real) for one in found),
+            f"score_batch() must give a number for each of {len(self._samples)} samples; it gave {found!r:.80}",
+        )
+        require(any(map(math.isfinite, found)), "score_batch() gave no finite number for any sample")
+        require(self._scores([]) == [], "score_batch([]) must give nothing")
+
+    def gives_the_same_however_it_is_asked(self) -> None:
+        together = self._scores(self._samples[::-1])[::-1]
+        for sample, one in zip(self._samples, together, strict=True):
+            (alone,) = self._scores([sample])
+            require(
+                math.isclose(one, alone, rel_tol=1e-4, abs_tol=1e-4) or (math.isnan(one) and math.isnan(alone)),
+                f"score_batch() gives {one} for a sample among others and {alone} alone: a reward must depend on the sample only",
+            )
+
+    def comes_back(self) -> None:
+        before = self._scores(self._samples)
+        self._reward.offload()
+        self._reward.onload()
+        require(self._scores(self._samples) == before, "offload() and onload() must leave the scores as they are")
+
+    def _scores(self, samples: list[Sample]) -> list[Any]:
+        return list(self._reward.score_batch(samples))
 
 
 class _Case:

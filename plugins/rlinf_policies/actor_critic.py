@@ -1,0 +1,90 @@
+"""An actor and a critic, fully connected and apart from each other, over what is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from gymnasium.spaces import Space
+from torch import Tensor, nn
+
+from rlinf_cli.api import Acted, Evaluated, Tensors
+from rlinf_policies.config import ActorConfig
+from rlinf_policies.heads import head, linear
+from rlinf_policies.normalize import RunningNorm
+from rlinf_policies.spaces import WHOLE, require_served, vectors
+
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
+
+
+class ActorCritic(nn.Module):
+    """Contract: `rlinf_cli.api.Policy` and `Imitates`. `seen`: numbers that `_see` makes of the images."""
+
+    chunk = 1
+    is_apart = True
+    """Whether the critic shares nothing with the actor."""
+
+    def __init__(self, config: ActorConfig, observation_space: Space[Any], action_space: Space[Any], seen: int = 0) -> None:
+        super().__init__()
+        require_served(config, observation_space, action_space)
+        self._sizes = vectors(observation_space)
+        size = sum(self._sizes.values())
+        self.norm = RunningNorm(size) if config.normalize and size else None
+        self.actor, width = tower(size + seen, config.hidden, config.activation)
+        self.critic = nn.Sequential(tower(size + seen, config.hidden, config.activation)[0], linear(width, 1, 1.0))
+        self.head = head(width, action_space, config.log_std, config.squash)
+        self.noise_size = self.head.noise_size
+
+    @torch.no_grad()
+    def act(self, observation: Tensors, noise: Tensor, deterministic: bool = False) -> Acted:
+        x = self._read(observation)
+        drawn = self.head.draw(self.actor(x), noise, deterministic)
+        return Acted(drawn.actions, drawn.sampled, drawn.logprobs, None if self.is_apart else self.critic(x)[:, 0])
+
+    def evaluate(self, observation: Tensors, sampled: Tensor) -> Evaluated:
+        x = self._read(observation)
+        logprobs, entropy = self.head.judge(self.actor(x), sampled)
+        return Evaluated(logprobs, entropy, self.critic(x)[:, 0])
+
+    def drawn(self, actions: Tensor) -> Tensor:
+        return self.head.drawn(actions)
+
+    @torch.no_grad()
+    def values(self, observation: Tensors) -> Tensor:
+        values: Tensor = self.critic(self._read(observation))[:, 0]
+        return values
+
+    def statistics(self, observation: Tensors) -> Mapping[str, Tensor]:
+        return {} if self.norm is None else self.norm.statistics(flat(observation, self._sizes))
+
+    def absorb(self, statistics: Mapping[str, Tensor]) -> None:
+        if self.norm is not None:
+            self.norm.absorb(statistics)
+
+    def _read(self, observation: Tensors) -> Tensor:
+        """What actor and critic see, float32 [N, size + seen]."""
+        x = flat(observation, self._sizes)
+        return x if self.norm is None else self.norm(x)
+
+
+def tower(inputs: int, hidden: Sequence[int], activation: str) -> tuple[nn.Sequential, int]:
+    """Hidden layers, each with its activation, and the width of what comes out."""
+    widths = [inputs, *hidden]
+    layers: list[nn.Module] = []
+    for before, after in zip(widths, hidden):
+        layers += [linear(before, after), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers), widths[-1]
+
+
+def flat(observation: Tensors, sizes: Mapping[str, int]) -> Tensor:
+    """The parts of those names one after the other, float32 [N, sum of sizes]; numbers of choices become one-hot vectors."""
+    if isinstance(observation, Tensor):
+        return _vector(observation, sizes[WHOLE])
+    return torch.cat([_vector(observation[name], size) for name, size in sizes.items()], 1)
+
+
+def _vector(part: Tensor, size: int) -> Tensor:
+    if part.ndim == 1 and not part.is_floating_point():
+        return nn.functional.one_hot(part.long(), size).float()
+    return part.reshape(len(part), size).float()

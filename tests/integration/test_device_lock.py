@@ -167,6 +167,9 @@ def test_steps_in_turn(roles, memory):
     assert all(timing.kinds["wait_lock"] > 0.02 for timing in last.timings())
     assert [[(switch.kind, switch.size) for switch in rank] for rank in last.switches()] == [
         [("offload", 700), ("onload", 1000)]] * 2, "since the call before"
+    beside = roles[0].pid()
+    beside.wait()
+    assert not any(beside.switches()), "what it has moved is told by its next turn, whose answer is read"
 
 
 def test_overlapping_calls_and_a_consumer_that_is_issued_first(roles, memory, until):

@@ -138,7 +138,8 @@ class Handle:
         return [answer.device_memory for _, answer in self._answers()]
 
     def switches(self) -> list[tuple[Switch, ...]]:
-        """What each rank's worker moved to and off its devices between the answer before and this one."""
+        """What each rank's worker moved to and off its devices between the answer before, of a call that takes a turn on them,
+        and this one."""
         gather([self])
         return [answer.switches for _, answer in self._answers()]
 

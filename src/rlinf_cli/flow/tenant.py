@@ -121,7 +121,8 @@ class Tenant:
         timing = recorder.timing
         log.debug("%s ended after %.6f s: %s", method, timing.total, timing.kinds)
         peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        switches = self._turns.switches() if self._turns is not None else ()
+        # not with a call that takes no turn, such as one that another worker makes: who measures moves does not see its answer
+        switches = self._turns.switches() if ticket and self._turns is not None else ()
         device_memory = reserved(self.seat.kind)
         return Answer(value, failure, timing, peak_memory, switches=tuple(switches), device_memory=device_memory).pack()
 

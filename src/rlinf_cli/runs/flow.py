@@ -307,7 +307,7 @@ class RunFlow(LaunchedFlow):
         report.time = self._time(step, handles, now, beside)
         seconds = report.time.seconds
         report.metrics.update(report.time.metrics())
-        report.metrics.update(_throughput(report, seconds, len(report.time.devices)))
+        report.metrics.update(report.throughput(seconds, len(report.time.devices)))
         report.metrics.update(memory_metrics(handles))
         report.metrics["progress/epoch"] = self._stream.epoch(report.batches)
         return report
@@ -338,14 +338,6 @@ class RunFlow(LaunchedFlow):
             return []
         running = under_way(self._groups.values())
         return [*running, *(call for step in steps for handle in step.handles for call in handle.answered())]
-
-
-def _throughput(report: StepReport, seconds: float, devices: int) -> dict[str, float]:
-    if report.env_steps:
-        return {"throughput/env_steps_per_s": report.env_steps / seconds}
-    return {"throughput/tokens_per_s": report.tokens / seconds,
-            "throughput/tokens_per_device_per_s": report.tokens / seconds / max(1, devices),
-            "throughput/samples_per_s": report.count / seconds}
 
 
 def usage_of(handles: Sequence[Handle]) -> dict[str, list[Usage]]:

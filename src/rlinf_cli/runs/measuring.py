@@ -158,7 +158,7 @@ def decode_points(entries: Mapping[tuple[int, int], Sequence[float]]) -> Iterato
         before, count = replicas, sum(steps for _, steps, _ in pool)
         if count >= FEWEST_STEPS:
             mean = sum(active * steps for active, steps, _ in pool) / count
-            yield DecodePoint(replicas, round(mean), sum(seconds for _, _, seconds in pool) / count)
+            yield DecodePoint(replicas, round(mean), sum(seconds for _, _, seconds in pool) / count, count)
             pool = []
 
 

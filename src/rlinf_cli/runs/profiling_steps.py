@@ -149,8 +149,8 @@ def transfer_s(samples: Sequence[Sample]) -> float:
 
 
 def _besides(role: RoleProfile, steps: Sequence[_Generated]) -> tuple[float, float]:
-    """Seconds that a replica takes besides its decode steps, once a batch, and for each response: reading the prompt, and all that
-    is done for it outside of the engine. All of it goes with responses where every step had as many."""
+    """Seconds that a replica takes besides its decode steps, once a batch, and for each response: reading the prompt, and all
+    that is done for it outside of the engine. All of it goes with responses where every step had as many."""
     cost = decoding(role)
     found: dict[float, list[float]] = defaultdict(list)
     for step in steps:

@@ -50,6 +50,14 @@ class StepReport:
     evaluation: tuple[float, float] | None = None
     """When the evaluation after the step began and ended, by `time.monotonic`."""
 
+    def throughput(self, seconds: float, devices: int) -> dict[str, float]:
+        """What so many seconds on so many devices came to."""
+        if self.env_steps:
+            return {"throughput/env_steps_per_s": self.env_steps / seconds}
+        return {"throughput/tokens_per_s": self.tokens / seconds,
+                "throughput/tokens_per_device_per_s": self.tokens / seconds / max(1, devices),
+                "throughput/samples_per_s": self.count / seconds}
+
 
 class RunStep:
     """Its channels carry the step's name and are dropped with it. `handles` are the calls that were issued in it ·

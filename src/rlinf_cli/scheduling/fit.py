@@ -124,20 +124,31 @@ def _curve(points: Sequence[DecodePoint]) -> Curve:
         else:
             bins.append([point])
     xs = tuple(median(float(point.active) for point in one) for one in bins)
-    return Curve(xs, rising([median(point.step_s for point in one) for one in bins], [len(one) for one in bins]))
+    weights = [[point.steps for point in one] for one in bins]
+    steps_s = [weighted_median([point.step_s for point in one], mine) for one, mine in zip(bins, weights, strict=True)]
+    return Curve(xs, rising(steps_s, [sum(mine) for mine in weights]))
 
 
 def _slowdown(points: Sequence[DecodePoint], alone: int, curve: Curve) -> Curve:
     """Relative to the fewest replicas that were measured."""
-    ratios: dict[int, list[float]] = defaultdict(list)
+    ratios: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for point in points:
         if point.active:
-            ratios[point.replicas].append(point.step_s / float(curve.at(point.active)))
+            ratios[point.replicas].append((point.step_s / float(curve.at(point.active)), point.steps))
     counts = sorted(ratios)
-    factors = rising([1.0 if count == alone else max(1.0, median(ratios[count])) for count in counts], [1] * len(counts))
+    usual = [max(1.0, weighted_median(*zip(*ratios[count], strict=True))) for count in counts]
+    factors = rising([1.0 if count == alone else factor for count, factor in zip(counts, usual, strict=True)], [1] * len(counts))
     if factors[-1] <= 1 + NOISE:
         return Curve((1.0,), (1.0,))
     return Curve(tuple(map(float, counts)), factors)
+
+
+def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Half of the weight is on either side of it."""
+    order = np.argsort(values)
+    reached, ordered = np.cumsum(np.asarray(weights)[order]), np.asarray(values)[order]
+    half = reached[-1] / 2
+    return float(ordered[np.searchsorted(reached, half, "left")] + ordered[np.searchsorted(reached, half, "right")]) / 2
 
 
 def rising(values: Sequence[float], weights: Sequence[float]) -> tuple[float, ...]:

@@ -28,6 +28,8 @@ class DecodePoint:
     replicas: int
     active: int
     step_s: float
+    steps: float = field(default=1.0, compare=False)
+    """How many there were: what the point weighs."""
 
 
 @dataclass(frozen=True)

@@ -137,8 +137,9 @@ class Noise:
         if self._place == self.AHEAD:
             self._place = 0
             self._make(np.arange(len(numbers)))
+        noise: NDArray[np.float32] = self._made[self._place]
         self._place += 1
-        return self._made[self._place - 1]
+        return noise
 
     def _enter(self, rows: NDArray[np.intp], numbers: NDArray[np.int64], ages: NDArray[np.int64]) -> None:
         self._numbers[rows], self._ages[rows] = numbers[rows], ages[rows]

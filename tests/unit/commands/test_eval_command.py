@@ -176,7 +176,7 @@ def test_the_table_says_the_same(evaluated, tmp_path):
 def test_one_response_a_prompt_needs_no_pass(evaluated):
     config = SimpleNamespace(**{**vars(evaluated.session.config), "eval": SimpleNamespace(
         k=1, temperature=0.0, max_new_tokens=0, success=1.0)})
-    done = Evaluated(SimpleNamespace(policy=Policy("m"), config=config, evaluation=None), [TaskResult("sums", 1, evaluated.results[0].samples[:2],
-                                                                                 (1, 0))], 1, 1.0)
+    session = SimpleNamespace(policy=Policy("m"), config=config, evaluation=None)
+    done = Evaluated(session, [TaskResult("sums", 1, evaluated.results[0].samples[:2], (1, 0))], 1, 1.0)
     names = [name for name, _ in _rows(done.document(), None)]
     assert names == ["policy", "data", "successes", "mean@1", "reward", "length", "time"]

@@ -7,7 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlinf_cli.scheduling.fit import Node, batch_law, decoding, memory_law, nonnegative, problem_of, rising
+from rlinf_cli.scheduling.fit import (
+    Node,
+    batch_law,
+    decoding,
+    memory_law,
+    nonnegative,
+    problem_of,
+    rising,
+    weighted_median,
+)
 from rlinf_cli.scheduling.problem import Curve
 from rlinf_cli.scheduling.profile import BatchPoint, DecodePoint, MemoryPoint, Profile, RoleProfile
 
@@ -291,3 +300,16 @@ def test_a_role_that_was_measured_with_several_numbers_of_devices_has_a_choice()
     assert stage.choices[1].cost.laws[0][1].token_s == pytest.approx(0.003)
     assert problem_of(profile, [Node("actor", weights="policy")], devices=8, samples=8).stages[0].choices == (
         replace(stage, weights="policy", spreads=()),)
+
+
+def test_decode_steps_weigh_as_many_as_there_were():
+    """A number of responses that was seen in passing does not bend the curve."""
+    measured = [DecodePoint(1, k, 0.02, 500.0) for k in (1, 2, 4, 8)] + [DecodePoint(1, 5, 0.01, 8.0), DecodePoint(1, 8, 0.5, 2.0)]
+    curve = decoding(RoleProfile("rollout", decoding=tuple(measured))).step_s
+    assert curve.ys == pytest.approx([0.02] * len(curve.ys), rel=0.01)
+
+
+@pytest.mark.parametrize(("values", "weights", "found"), [
+    ([3.0, 1.0, 2.0], [1, 1, 1], 2.0), ([1.0, 4.0, 2.0, 3.0], [1, 1, 1, 1], 2.5), ([9.0, 1.0], [3, 1], 9.0), ([5.0], [0.5], 5.0)])
+def test_weighted_median(values, weights, found):
+    assert weighted_median(values, weights) == found

@@ -152,7 +152,8 @@ def test_steps_that_an_engine_makes_by_itself_are_apart(share, engine):
     usage = share.usage()
     assert usage.undriven[2] == 7
     known = usage.occupied
-    assert 0 < known and share.usage().occupied == 0
+    assert known > 0
+    assert share.usage().occupied == 0
     assert sum(steps for steps, _ in usage.decoding.values()) + sum(steps for steps, _ in usage.mixed.values()) == 3
 
 

@@ -3,11 +3,12 @@
     python scripts/bench/embodied.py [--only cartpole,cartpole8,halves,placement,maniskill,link] [--peer-python PATH]
 
 Ratios (of the same run; greater is better for us):
-`cartpole_vs_sb3` (32 environments), `cartpole8_vs_sb3` (8), `maniskill_vs_sb3` (16): steady environment steps/s of
-`rlinf train`, from the end of its first step on, over those of stable-baselines3's PPO with the same numbers of environments,
-steps, passes, minibatches, layers and cores, the better of its DummyVecEnv and SubprocVecEnv · `halves`: a simulator of 4 ms and a policy of 4 ms in two processes, in halves
-over all at once (sleep-timed) · `hybrid_vs_best_single`: EMULATION, see below · `predicted`: what `scheduling.embodied`
-predicts for it · `link`: a hand-over of arrays and its answer through a channel, over the same through `flow.exchange`.
+`cartpole_vs_sb3` (32 environments), `cartpole8_vs_sb3` (8), `maniskill_vs_sb3` (16): steady environment steps/s of `rlinf
+train`, from the end of its first step on, over those of stable-baselines3's PPO with the same numbers of environments, steps,
+passes, minibatches, layers and cores, the better of its DummyVecEnv and SubprocVecEnv · `halves`: a simulator of 4 ms and a
+policy of 4 ms in two processes, in halves over all at once (sleep-timed) · `hybrid_vs_best_single`: EMULATION, see below ·
+`predicted`: what `scheduling.embodied` predicts for it · `link`: a hand-over of arrays and its answer through a channel, over
+the same through `flow.exchange`.
 
 The emulated simulator of the paper's shape, on 8 devices, in units of g, the time in which the policy answers all
 environments on all devices, linear in environments a device: a step is 0.67 g whatever the number of environments; simulator

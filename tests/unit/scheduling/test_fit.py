@@ -304,7 +304,8 @@ def test_a_role_that_was_measured_with_several_numbers_of_devices_has_a_choice()
 
 def test_decode_steps_weigh_as_many_as_there_were():
     """A number of responses that was seen in passing does not bend the curve."""
-    measured = [DecodePoint(1, k, 0.02, 500.0) for k in (1, 2, 4, 8)] + [DecodePoint(1, 5, 0.01, 8.0), DecodePoint(1, 8, 0.5, 2.0)]
+    passing = [DecodePoint(1, 5, 0.01, 8.0), DecodePoint(1, 8, 0.5, 2.0)]
+    measured = [DecodePoint(1, k, 0.02, 500.0) for k in (1, 2, 4, 8)] + passing
     curve = decoding(RoleProfile("rollout", decoding=tuple(measured))).step_s
     assert curve.ys == pytest.approx([0.02] * len(curve.ys), rel=0.01)
 

@@ -5,7 +5,7 @@
 EMULATION for all cases but `model`: engine and trainer sleep for declared times (see `emulation/`), everything else is real:
 Ray, processes, channels, locks, weights, the staleness gate. The planner is not told the declared times: each case is measured
 with `rlinf profile`, planned with that file, and every placement of a sweep by hand is run with `rlinf train`, besides the plan
-that `rlinf plan` writes where that is not temporal. Three devices of 8 slots, 48 samples a step, a response of mean length takes
+that `rlinf plan` writes where that is none of them. Three devices of 8 slots, 48 samples a step, a response of mean length takes
 0.3 s. Decided before anything was measured:
 
 `constant`: all responses are alike; training takes as long as decoding with all slots · `lognormal`: sigma 1, and a decode step
@@ -200,7 +200,8 @@ def swept(case: Case, only: Sequence[str] | None, directory: Path) -> dict:
     plans = {name: given(case, keys, profile) for name, keys in placements.items()}
     planned = plan_run(resolve([], case.keys, {}, plugins()), plugins(), str(profile), 0, 8)
     best = planned.found.best
-    chosen = "temporal" if best.devices == given(case, TEMPORAL["temporal"], profile)[1].devices else "chosen"
+    free = not planned.placement.granularity  # as a placement by hand, whose roles find the size of their chunks
+    chosen = next((name for name, (_, plan) in plans.items() if free and plan.devices == best.devices), "chosen")
     if chosen == "chosen" and only is None and case.lengths:
         planned.save(directory / "plan.yaml")
         placements["chosen"] = [f"placement={directory / 'plan.yaml'}"]

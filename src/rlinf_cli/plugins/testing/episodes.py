@@ -14,7 +14,7 @@ STEPS, ENVIRONMENTS = 9, 6
 
 def learns_from_environments(algorithm: Algorithm) -> bool:
     """Whether it has advantages for their steps."""
-    return type(algorithm).segment_advantages is not Algorithm.segment_advantages
+    return isinstance(algorithm, Algorithm) and type(algorithm).segment_advantages is not Algorithm.segment_advantages
 
 
 def gives_advantages_in_environments(algorithm: Algorithm) -> None:

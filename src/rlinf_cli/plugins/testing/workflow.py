@@ -148,9 +148,10 @@ class _Case:
             len(flow.done) == STEPS,
             f"run() took {len(flow.done)} of {STEPS} steps: it must go through flow.steps() to the end",
         )
+        acts = any(role.circle for role in self._roles())  # in environments: needs no prompts
         for step in flow.done:
             require(
-                any("step.feed()" in channel.sources for channel in step.made),
+                acts or any("step.feed()" in channel.sources for channel in step.made),
                 "a step must feed a channel: step.feed(prompts)",
             )
             _require_connected(step.made)

@@ -73,4 +73,4 @@ def test_the_document_has_graph_and_profile(tmp_path):
     assert document["graph"] == {"nodes": {"rollout": [], "actor": ["rollout"]}, "edges": [["rollout", "actor"]],
                                  "publications": [["actor", "rollout"]]}
     assert document["profile"]["transfers"] == {"rollout > actor": 2e-5}
-    assert document["profile"]["roles"]["rollout"]["decoding"][0] == {"replicas": 1, "active": 1, "step_s": 0.001}
+    assert document["profile"]["roles"]["rollout"]["decoding"][0] == {"replicas": 1, "active": 1, "step_s": 0.001, "steps": 1.0}

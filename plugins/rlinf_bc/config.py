@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
 class BCConfig:
     """Keys of `algorithm.name=bc`."""
 
+    embodied: ClassVar[bool] = True
+
     demos: str = "demos.hdf5"
     """File of demonstrations (`rlinf demos`). A step learns env.count * rollout.steps of their steps."""
-
-    @property
-    def embodied(self) -> bool:
-        return True
 
     def problems_with(self, config: Any) -> Iterator[str]:
         """What of the whole configuration does not go with it, a sentence each."""

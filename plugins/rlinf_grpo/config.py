@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlinf_cli.api import key
 
@@ -12,6 +12,9 @@ from rlinf_cli.api import key
 @dataclass(frozen=True)
 class GRPOConfig:
     """Keys of `algorithm.name=grpo` and of its variants, which are presets of them."""
+
+    embodied: ClassVar[bool] = True
+    needs_critic: ClassVar[bool] = False
 
     baseline: str = key("group", choices=("group", "leave-one-out", "none"))
     """What a reward is compared with: the mean of its prompt's samples, the mean of the other ones (RLOO), or nothing."""
@@ -61,16 +64,8 @@ class GRPOConfig:
     """Leave responses out that were cut at the length limit."""
 
     @property
-    def embodied(self) -> bool:
-        return True
-
-    @property
     def needs_reference(self) -> bool:
         return self.kl_coef > 0
-
-    @property
-    def needs_critic(self) -> bool:
-        return False
 
     @property
     def per_group(self) -> bool:

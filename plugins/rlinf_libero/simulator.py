@@ -65,9 +65,9 @@ class Simulator:
     def step(self, action: NDArray[np.float32]) -> bool:
         """Whether the goal is reached.
 
-        To the last bit what robosuite's own `step` does, with a third of its physics: that computes all forces three times
-        between two states, for itself, for its controller, and to go on. Positions and velocities are enough for the controller
-        (`mj_step1`), and what follows from its torques completes the step (`mj_step2`).
+        robosuite's own `step` computes all forces three times between two states, for itself, for its controller, and to go on;
+        here once: positions and velocities are enough for the controller (`mj_step1`), and what follows from its torques
+        completes the step (`mj_step2`). No test compares the two.
         """
         env, sim = self._env, self._env.sim
         model, data = sim.model._model, sim.data._data

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class Task:
     """One task of a suite."""
 
-    number: int
     name: str
     """As LIBERO calls it; unique within the suite."""
     folder: str
@@ -58,7 +57,7 @@ def suite_tasks(suite: str) -> tuple[Task, ...]:
     from libero.libero.benchmark.libero_suite_task_map import libero_task_map
 
     folder = f"libero_{suite}"
-    return tuple(Task(number, name, folder) for number, name in enumerate(libero_task_map[folder]))
+    return tuple(Task(name, folder) for name in libero_task_map[folder])
 
 
 @cache

@@ -21,7 +21,7 @@ class ManiSkill:
         if config.task not in tasks():
             near = difflib.get_close_matches(config.task, tasks(), 1)
             raise UsageError(f"ManiSkill has no task '{config.task}'{f'; did you mean {near[0]!r}' if near else ''}")
-        self.max_steps = config.max_steps or tasks()[config.task].max_steps
+        self.max_steps = config.max_steps or tasks()[config.task]
 
     def tasks(self) -> list[str]:
         return [""]

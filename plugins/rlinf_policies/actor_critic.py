@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from rlinf_cli.api import Acted, Evaluated, Tensors
 from rlinf_policies.config import ActorConfig
 from rlinf_policies.heads import head, linear
-from rlinf_policies.normalize import RunningNorm
-from rlinf_policies.spaces import WHOLE, require_served, vectors
+from rlinf_policies.observing import Observing
+from rlinf_policies.spaces import require_served
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(Observing):
     """Contract: `rlinf_cli.api.Policy` and `Imitates`. `seen`: numbers that `_see` makes of the images."""
 
     chunk = 1
@@ -26,13 +26,10 @@ class ActorCritic(nn.Module):
     """Whether the critic shares nothing with the actor."""
 
     def __init__(self, config: ActorConfig, observation_space: Space[Any], action_space: Space[Any], seen: int = 0) -> None:
-        super().__init__()
         require_served(config, observation_space, action_space)
-        self._sizes = vectors(observation_space)
-        size = sum(self._sizes.values())
-        self.norm = RunningNorm(size) if config.normalize and size else None
-        self.actor, width = tower(size + seen, config.hidden, config.activation)
-        self.critic = nn.Sequential(tower(size + seen, config.hidden, config.activation)[0], linear(width, 1, 1.0))
+        super().__init__(observation_space, config.normalize)
+        self.actor, width = tower(self._size + seen, config.hidden, config.activation)
+        self.critic = nn.Sequential(tower(self._size + seen, config.hidden, config.activation)[0], linear(width, 1, 1.0))
         self.head = head(width, action_space, config.log_std, config.squash)
         self.noise_size = self.head.noise_size
 
@@ -55,17 +52,9 @@ class ActorCritic(nn.Module):
         values: Tensor = self.critic(self._read(observation))[:, 0]
         return values
 
-    def statistics(self, observation: Tensors) -> Mapping[str, Tensor]:
-        return {} if self.norm is None else self.norm.statistics(flat(observation, self._sizes))
-
-    def absorb(self, statistics: Mapping[str, Tensor]) -> None:
-        if self.norm is not None:
-            self.norm.absorb(statistics)
-
     def _read(self, observation: Tensors) -> Tensor:
         """What actor and critic see, float32 [N, size + seen]."""
-        x = flat(observation, self._sizes)
-        return x if self.norm is None else self.norm(x)
+        return self._vectors(observation)
 
 
 def tower(inputs: int, hidden: Sequence[int], activation: str) -> tuple[nn.Sequential, int]:
@@ -75,16 +64,3 @@ def tower(inputs: int, hidden: Sequence[int], activation: str) -> tuple[nn.Seque
     for before, after in zip(widths, hidden):
         layers += [linear(before, after), ACTIVATIONS[activation]()]
     return nn.Sequential(*layers), widths[-1]
-
-
-def flat(observation: Tensors, sizes: Mapping[str, int]) -> Tensor:
-    """The parts of those names one after the other, float32 [N, sum of sizes]; numbers of choices become one-hot vectors."""
-    if isinstance(observation, Tensor):
-        return _vector(observation, sizes[WHOLE])
-    return torch.cat([_vector(observation[name], size) for name, size in sizes.items()], 1)
-
-
-def _vector(part: Tensor, size: int) -> Tensor:
-    if part.ndim == 1 and not part.is_floating_point():
-        return nn.functional.one_hot(part.long(), size).float()
-    return part.reshape(len(part), size).float()

@@ -31,7 +31,7 @@ class CNNPolicy(ActorCritic):
     def _read(self, observation: Tensors) -> Tensor:
         whole = {WHOLE: observation} if isinstance(observation, Tensor) else observation
         seen = [eye(whole[name]) for name, eye in zip(self._names, self.eyes)]
-        return torch.cat([*seen, *([super()._read(observation)] if self._sizes else [])], 1)
+        return torch.cat([*seen, *([self._vectors(observation)] if self._sizes else [])], 1)
 
 
 class Eye(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlinf_cli.api import key
 
@@ -12,6 +12,9 @@ from rlinf_cli.api import key
 @dataclass(frozen=True)
 class ActorConfig:
     """What policies that draw whole actions have in common."""
+
+    sees: ClassVar[bool] = False
+    """Whether images are taken."""
 
     hidden: list[int] = key([64, 64], ge=1)  # noqa: RUF009
     """Width of each hidden layer, of the actor and of the critic."""
@@ -32,11 +35,6 @@ class ActorConfig:
         yield from observation_problems(observation_space, images=self.sees)
         yield from action_problems(action_space, self.squash)
 
-    @property
-    def sees(self) -> bool:
-        """Whether images are taken."""
-        return False
-
 
 @dataclass(frozen=True)
 class MLPConfig(ActorConfig):
@@ -47,6 +45,8 @@ class MLPConfig(ActorConfig):
 class CNNConfig(ActorConfig):
     """Keys of `model.name=cnn`."""
 
+    sees: ClassVar[bool] = True
+
     hidden: list[int] = key([256], ge=1)  # noqa: RUF009
     """Width of each hidden layer, of the actor and of the critic, after the convolutions."""
     activation: str = key("relu", choices=("tanh", "relu", "silu"))
@@ -55,7 +55,3 @@ class CNNConfig(ActorConfig):
     """Channels of each convolution, all of which halve the image."""
     features: int = key(256, ge=1)
     """Numbers that become of an image."""
-
-    @property
-    def sees(self) -> bool:
-        return True

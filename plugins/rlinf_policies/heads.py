@@ -41,6 +41,12 @@ def linear(inputs: int, outputs: int, gain: float = math.sqrt(2)) -> nn.Linear:
     return layer
 
 
+def keep_bounds(module: nn.Module, space: Box) -> None:
+    """As buffers `low` and `high`, float32 [D], which are not saved."""
+    for name, bound in ("low", space.low), ("high", space.high):
+        module.register_buffer(name, torch.from_numpy(bound.reshape(-1).astype("float32")), persistent=False)
+
+
 def head(features: int, space: Space[Any], log_std: float, squash: bool) -> Gaussian | Categorical:
     """For a `Box` or a `Discrete`."""
     if isinstance(space, Discrete):
@@ -61,8 +67,7 @@ class Gaussian(nn.Module):
         self.noise_size = math.prod(space.shape)
         self.mean = linear(features, self.noise_size, SMALL_GAIN)
         self.log_std = nn.Parameter(torch.full((self.noise_size,), log_std))
-        self.register_buffer("low", torch.from_numpy(space.low.reshape(-1).astype("float32")), persistent=False)
-        self.register_buffer("high", torch.from_numpy(space.high.reshape(-1).astype("float32")), persistent=False)
+        keep_bounds(self, space)
 
     def draw(self, features: Tensor, noise: Tensor, deterministic: bool) -> Drawn:
         mean = self.mean(features)

@@ -31,27 +31,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlinf_cli.api import Acted, Evaluated, Tensors, UsageError
-from rlinf_policies.actor_critic import flat
-from rlinf_policies.heads import linear
-from rlinf_policies.normalize import RunningNorm
-from rlinf_policies.seeing import (
-    IMAGE,
-    INSTRUCTION,
-    PADDING,
-    ByteEncoding,
-    Cameras,
-    Encoding,
-    TokenizerEncoding,
-    load_model,
-    named,
-    padded,
-    require_directory,
-)
-from rlinf_policies.spaces import require_served, vectors
+from rlinf_policies.heads import keep_bounds, linear
+from rlinf_policies.observing import Observing
+from rlinf_policies.seeing import IMAGE, INSTRUCTION, PADDING, TINY_EYE, Cameras, named, open_model, padded
+from rlinf_policies.spaces import require_served
 from rlinf_policies.vla import in_chunks, positions
 from rlinf_policies.vla_config import PI0Config
 
-TINY_IMAGE, TINY_PATCH, TINY_VOCABULARY = 64, 16, IMAGE + 1
+TINY_VOCABULARY = IMAGE + 1
 
 
 @dataclass(frozen=True)
@@ -68,30 +55,29 @@ class Sight:
     """Keys and values of what was read."""
 
 
-class PI0Policy(nn.Module):
+class PI0Policy(Observing):
     """Contract: `rlinf_cli.api.Policy` and `Reads`. C environment steps of an action are used, of D dimensions."""
 
     low: Tensor
     high: Tensor
 
     def __init__(self, config: PI0Config, observation_space: Space[Any], action_space: Space[Any]) -> None:
-        super().__init__()
         require_served(config, observation_space, action_space)
+        super().__init__(observation_space, config.normalize)
         assert isinstance(action_space, Box)
-        self._sizes, self._shape, self._length = vectors(observation_space), action_space.shape, config.instruction_tokens
-        dimensions, size = math.prod(self._shape), sum(self._sizes.values())
-        self.flow, self._encoding = open_flow(config, dimensions, size)
+        self._shape, self._length = action_space.shape, config.instruction_tokens
+        dimensions, size = math.prod(self._shape), self._size
+        self.flow, self._encoding = open_model(config.path, "PI0ForConditionalGeneration",
+                                               lambda: tiny_flow(config.chunk, dimensions, size), "pi0")
         require_room(self.flow.config, config.chunk, dimensions, size)
         self._cameras = Cameras(observation_space, self.flow.config.vlm_config.vision_config.image_size)
-        self.norm = RunningNorm(size) if config.normalize and size else None
         self.chunk, self._steps = config.chunk, config.denoising_steps
         self._whole = self.flow.config.chunk_size * self.flow.config.max_action_dim
         self.log_noise = nn.Parameter(torch.full((dimensions,), math.log(config.noise)))
         self.noise_size = self._whole + self._steps * self.flow.config.chunk_size * dimensions
         width = self.flow.config.vlm_config.text_config.hidden_size + size
         self.value = nn.Sequential(linear(width, config.value_width), nn.Tanh(), linear(config.value_width, 1, 1.0))
-        for name, bound in ("low", action_space.low), ("high", action_space.high):
-            self.register_buffer(name, torch.from_numpy(bound.reshape(-1).astype("float32")), persistent=False)
+        keep_bounds(self, action_space)
 
     def encode(self, instructions: Sequence[str]) -> NDArray[np.int64]:
         return padded(instructions, self._encoding, self._length)
@@ -120,13 +106,6 @@ class PI0Policy(nn.Module):
     def values(self, observation: Tensors) -> Tensor:
         return self._value(self._see(named(observation)))
 
-    def statistics(self, observation: Tensors) -> Mapping[str, Tensor]:
-        return {} if self.norm is None else self.norm.statistics(flat(observation, self._sizes))
-
-    def absorb(self, statistics: Mapping[str, Tensor]) -> None:
-        if self.norm is not None:
-            self.norm.absorb(statistics)
-
     def _see(self, observation: Mapping[str, Tensor]) -> Sight:
         """What the vision-language model makes of images and instruction, and the state."""
         pixels, text = self._cameras.pixels(observation), observation[INSTRUCTION]
@@ -144,8 +123,7 @@ class PI0Policy(nn.Module):
     def _state(self, observation: Mapping[str, Tensor]) -> Tensor:
         if not self._sizes:
             return self.log_noise.new_zeros(len(observation[INSTRUCTION]), 0)
-        x = flat(observation, self._sizes)
-        return x if self.norm is None else self.norm(x)
+        return self._vectors(observation)
 
     def _value(self, sight: Sight) -> Tensor:
         values: Tensor = self.value(torch.cat([sight.summary, sight.state], 1))[:, 0]
@@ -185,16 +163,6 @@ def require_room(config: Any, chunk: int, dimensions: int, state: int) -> None:
             raise UsageError(f"{what}: {wanted}, but the model of model.path has room for {most}")
 
 
-def open_flow(config: PI0Config, dimensions: int, state: int) -> tuple[Any, Encoding]:
-    """A model and how text becomes its tokens: that of a directory, or a small random one. Raises UsageError."""
-    if not config.path:
-        return tiny_flow(config.chunk, dimensions, state), ByteEncoding()
-    from transformers import PI0ForConditionalGeneration
-
-    directory = require_directory(config.path, "pi0")
-    return load_model(PI0ForConditionalGeneration, directory), TokenizerEncoding(directory)
-
-
 def tiny_flow(chunk: int, dimensions: int, state: int) -> Any:
     """A pi0 of 0.7 M parameters."""
     import transformers
@@ -204,8 +172,6 @@ def tiny_flow(chunk: int, dimensions: int, state: int) -> Any:
         vlm_config={"model_type": "paligemma", "projection_dim": 128, "image_token_id": IMAGE,
                     "text_config": {**gemma, "hidden_size": 128, "intermediate_size": 256, "vocab_size": TINY_VOCABULARY,
                                     "pad_token_id": PADDING},
-                    "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 128,
-                                      "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": TINY_PATCH,
-                                      "image_size": TINY_IMAGE, "vision_use_head": False}},
+                    "vision_config": {**TINY_EYE}},
         dit_config={**gemma, "hidden_size": 64, "intermediate_size": 128}, chunk_size=chunk, max_state_dim=max(state, 1),
         max_action_dim=dimensions)).eval()

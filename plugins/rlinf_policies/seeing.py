@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,11 @@ INSTRUCTION, OBSERVATION = "instruction", "observation"
 
 BYTES, PADDING, IMAGE = 256, 256, 257
 """Tokens of a model without a tokenizer: bytes, and then these."""
+
+TINY_IMAGE, TINY_PATCH = 64, 16
+TINY_EYE = {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "image_size": TINY_IMAGE, "patch_size": TINY_PATCH, "vision_use_head": False}
+"""What small random models see with: SigLIP's."""
 
 
 class Encoding(Protocol):
@@ -55,8 +60,19 @@ class TokenizerEncoding:
         return ids
 
 
-def require_directory(path: str, kind: str = "") -> Path:
-    """The Hugging Face directory. Raises UsageError where it is none, or of another `kind` of model."""
+def open_model(path: str, class_name: str, tiny: Callable[[], Any], kind: str = "") -> tuple[Any, Encoding]:
+    """A model of that class of `transformers` and how text becomes its tokens: that of a directory, or a small random one. Raises
+    UsageError."""
+    if not path:
+        return tiny(), ByteEncoding()
+    import transformers
+
+    directory = require_directory(path, kind)
+    return load_model(getattr(transformers, class_name), directory), TokenizerEncoding(directory)
+
+
+def require_directory(path: str, kind: str) -> Path:
+    """The Hugging Face directory. Raises UsageError where it is none, or of another `kind` of model (empty: any)."""
     directory = Path(path).expanduser()
     if not (directory / "config.json").is_file():
         raise UsageError(f"model.path={path} is no Hugging Face directory: it has no config.json")

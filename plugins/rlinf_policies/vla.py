@@ -22,26 +22,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlinf_cli.api import Acted, Evaluated, Tensors
-from rlinf_policies.heads import choose, linear
+from rlinf_policies.heads import choose, keep_bounds, linear
 from rlinf_policies.seeing import (
     BYTES,
     IMAGE,
     INSTRUCTION,
     PADDING,
-    ByteEncoding,
+    TINY_EYE,
+    TINY_IMAGE,
+    TINY_PATCH,
     Cameras,
-    Encoding,
-    TokenizerEncoding,
-    load_model,
     named,
+    open_model,
     padded,
-    require_directory,
 )
 from rlinf_policies.spaces import require_served
 from rlinf_policies.vla_config import VLAConfig
 
 BINS = 256
-TINY_IMAGE, TINY_PATCH, TINY_VOCABULARY = 64, 16, BYTES + 8 + BINS
+TINY_VOCABULARY = BYTES + 8 + BINS
 
 
 class VLAPolicy(nn.Module):
@@ -54,7 +53,7 @@ class VLAPolicy(nn.Module):
         super().__init__()
         require_served(config, observation_space, action_space)
         assert isinstance(action_space, Box)
-        self.vlm, self._encoding = open_vlm(config.path)
+        self.vlm, self._encoding = open_model(config.path, "AutoModelForImageTextToText", tiny_vlm)
         vision, text = self.vlm.config.vision_config, self.vlm.config.get_text_config()
         self._cameras = Cameras(observation_space, vision.image_size)
         self._patches = (vision.image_size // vision.patch_size) ** 2
@@ -62,8 +61,7 @@ class VLAPolicy(nn.Module):
         self.chunk, self._shape = config.chunk, action_space.shape
         self.noise_size = self.chunk * int(np.prod(self._shape))
         self.value = nn.Sequential(linear(text.hidden_size, config.value_width), nn.Tanh(), linear(config.value_width, 1, 1.0))
-        for name, bound in ("low", action_space.low), ("high", action_space.high):
-            self.register_buffer(name, torch.from_numpy(bound.reshape(-1).astype("float32")), persistent=False)
+        keep_bounds(self, action_space)
 
     def encode(self, instructions: Sequence[str]) -> NDArray[np.int64]:
         return padded(instructions, self._encoding, self._length)
@@ -71,7 +69,7 @@ class VLAPolicy(nn.Module):
     @torch.no_grad()
     def act(self, observation: Tensors, noise: Tensor, deterministic: bool = False) -> Acted:
         prompt = self._prompt(named(observation))
-        found = self._run(**prompt, use_cache=True)
+        found = self.vlm.model(**prompt, use_cache=True)
         last, mask = found.last_hidden_state[:, -1], prompt["attention_mask"]
         values, bins, logprobs = self.value(last)[:, 0], [], []
         for k in range(self.noise_size):
@@ -81,8 +79,8 @@ class VLAPolicy(nn.Module):
             logprobs.append(distribution.gather(1, chosen[:, None]))
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
             if k + 1 < self.noise_size:
-                found = self._run(input_ids=self._tokens(chosen[:, None]), attention_mask=mask,
-                                  position_ids=mask.sum(1, keepdim=True) - 1, cache=found.cache, use_cache=True)
+                found = self.vlm.model(input_ids=self._tokens(chosen[:, None]), attention_mask=mask,
+                                       position_ids=mask.sum(1, keepdim=True) - 1, cache=found.cache, use_cache=True)
                 last = found.last_hidden_state[:, -1]
         drawn = torch.stack(bins, 1)
         return Acted(self._actions(drawn), drawn, torch.cat(logprobs, 1), values)
@@ -91,8 +89,8 @@ class VLAPolicy(nn.Module):
         prompt = self._prompt(named(observation))
         said = self._tokens(sampled[:, :-1])
         mask = torch.cat([prompt["attention_mask"], torch.ones_like(said)], 1)
-        found = self._run(input_ids=torch.cat([prompt["input_ids"], said], 1), pixel_values=prompt["pixel_values"],
-                          attention_mask=mask, position_ids=positions(mask), use_cache=False)
+        found = self.vlm.model(input_ids=torch.cat([prompt["input_ids"], said], 1), pixel_values=prompt["pixel_values"],
+                               attention_mask=mask, position_ids=positions(mask), use_cache=False)
         states = found.last_hidden_state[:, -self.noise_size :]
         distribution = torch.log_softmax(self._logits(states), -1)
         entropy = -(distribution.exp() * distribution).sum(-1)
@@ -100,7 +98,7 @@ class VLAPolicy(nn.Module):
 
     @torch.no_grad()
     def values(self, observation: Tensors) -> Tensor:
-        found = self._run(**self._prompt(named(observation)), use_cache=False)
+        found = self.vlm.model(**self._prompt(named(observation)), use_cache=False)
         values: Tensor = self.value(found.last_hidden_state[:, -1])[:, 0]
         return values
 
@@ -122,9 +120,6 @@ class VLAPolicy(nn.Module):
         mask = torch.cat([(text != self._encoding.padding).long(), torch.ones_like(seen)], 1)
         return {"input_ids": torch.cat([text, seen], 1), "pixel_values": pixels.flatten(0, 1), "attention_mask": mask,
                 "position_ids": positions(mask)}
-
-    def _run(self, **arguments: Any) -> Any:
-        return self.vlm.model(**arguments)
 
     def _logits(self, states: Tensor) -> Tensor:
         """Of the bins, [..., BINS], the first bin first."""
@@ -150,23 +145,12 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.cumsum(1) - 1).clamp(min=0)
 
 
-def open_vlm(path: str) -> tuple[Any, Encoding]:
-    """A vision-language model and how text becomes its tokens: that of a directory, or a small random one. Raises UsageError."""
-    if not path:
-        return tiny_vlm(), ByteEncoding()
-    from transformers import AutoModelForImageTextToText
-
-    directory = require_directory(path)
-    return load_model(AutoModelForImageTextToText, directory), TokenizerEncoding(directory)
-
-
 def tiny_vlm() -> Any:
-    """A LLaVA of 0.6 M parameters: SigLIP's eye, a Llama, and a projection between them."""
+    """A LLaVA of 0.7 M parameters: SigLIP's eye, a Llama, and a projection between them."""
     from transformers import LlavaConfig, LlavaForConditionalGeneration
 
     return LlavaForConditionalGeneration(LlavaConfig(
-        vision_config={"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-                       "num_attention_heads": 4, "image_size": TINY_IMAGE, "patch_size": TINY_PATCH, "vision_use_head": False},
+        vision_config={**TINY_EYE},
         text_config={"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
                      "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TINY_VOCABULARY, "pad_token_id": PADDING,
                      "max_position_embeddings": 1024},

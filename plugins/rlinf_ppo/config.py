@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlinf_cli.api import key
 
@@ -12,6 +12,10 @@ from rlinf_cli.api import key
 @dataclass(frozen=True)
 class PPOConfig:
     """Keys of `algorithm.name=ppo`."""
+
+    needs_critic: ClassVar[bool] = True
+    embodied: ClassVar[bool] = True
+    rounds: ClassVar[int] = 1
 
     gamma: float = key(1.0, gt=0, le=1)
     """What a reward one token later is worth now."""
@@ -46,14 +50,6 @@ class PPOConfig:
     steps are left out; 0: none are."""
 
     @property
-    def needs_critic(self) -> bool:
-        return True
-
-    @property
-    def embodied(self) -> bool:
-        return True
-
-    @property
     def needs_reference(self) -> bool:
         return self.kl_coef > 0
 
@@ -65,10 +61,6 @@ class PPOConfig:
     def per_group(self) -> bool:
         """Whether a prompt can be trained before all others of the step are there."""
         return not self.normalize_advantages and not self.kl_target
-
-    @property
-    def rounds(self) -> int:
-        return 1
 
     def problems_with(self, config: Any) -> Iterator[str]:
         """What of the whole configuration does not go together, a sentence each."""

@@ -12,10 +12,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn import Parameter
 
 from rlinf_cli.api import (
-    Adapter,
     Evaluated,
     LossFunction,
     LossInputs,
@@ -25,10 +23,9 @@ from rlinf_cli.api import (
     UsageError,
     ValueInputs,
     ValueLossFunction,
-    weights_checksum,
 )
 from rlinf_torch.fit import require_fit
-from rlinf_torch.policy import named_tensors
+from rlinf_torch.policy import OwnWeights, choose_parameters
 from rlinf_torch.trainer_config import TorchTrainerConfig
 from rlinf_torch.training import ModelTrainer, Seen
 
@@ -134,15 +131,6 @@ class TorchPolicyTrainer(ModelTrainer):
         policy.absorb(sums)
         self._step = None
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return self._policy.named_weights()
-
-    def adapter(self) -> Adapter | None:
-        return None
-
-    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return iter(())
-
     def _micro(self, minibatch: Minibatch) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Rows and weights of each micro-batch."""
         size = self._config.micro_batch_steps
@@ -157,24 +145,11 @@ class TorchPolicyTrainer(ModelTrainer):
         return seen
 
 
-class ModulePolicy:
+class ModulePolicy(OwnWeights):
     """See `rlinf_torch.policy.Policy`: all parameters of a module are trained, its buffers are kept with them."""
 
-    adapter: Adapter | None = None
-
     def __init__(self, module: Any) -> None:
-        self.model = module
-        self.trained: Mapping[str, Parameter] = {
-            name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return named_tensors(self.model)
-
-    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return iter(())
-
-    def checksum(self) -> str:
-        return weights_checksum(self.named_weights())
+        super().__init__(module, choose_parameters(module, 0))
 
     def save(self, directory: Path) -> None:
         save_file({name: tensor.contiguous() for name, tensor in self.named_weights()}, directory / WEIGHTS)
@@ -185,10 +160,6 @@ class ModulePolicy:
         weights = load_file(directory / WEIGHTS)
         require_fit(dict(self.named_weights()), weights, directory / WEIGHTS)
         return weights
-
-    def take(self, weights: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.named_weights():
-            tensor.copy_(weights[name])
 
 
 def require_whole(config: TorchTrainerConfig) -> None:

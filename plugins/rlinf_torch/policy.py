@@ -82,18 +82,13 @@ def _tokenizer(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in tokenizer_files(directory)}
 
 
-class WholePolicy:
-    """See `Policy`: weights of the model itself are trained.
-
-    `tokenizer`: its files, kept as they are, since the directory may be gone when the model is saved · `load`: reads such a
-    model from a directory.
-    """
+class OwnWeights:
+    """Most of a `Policy`: weights of the model itself are trained."""
 
     adapter: Adapter | None = None
 
-    def __init__(self, model: Any, tokenizer: Mapping[str, bytes], trained: Mapping[str, Parameter],
-                 load: Callable[[Path, str], Any]) -> None:
-        self.model, self.trained, self._tokenizer, self._load = model, trained, tokenizer, load
+    def __init__(self, model: Any, trained: Mapping[str, Parameter]) -> None:
+        self.model, self.trained = model, trained
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         return named_tensors(self.model)
@@ -103,6 +98,23 @@ class WholePolicy:
 
     def checksum(self) -> str:
         return weights_checksum(self.named_weights())
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        for name, tensor in self.named_weights():
+            tensor.copy_(weights[name])
+
+
+class WholePolicy(OwnWeights):
+    """See `Policy`: weights of a model of transformers are trained.
+
+    `tokenizer`: its files, kept as they are, since the directory may be gone when the model is saved · `load`: reads such a
+    model from a directory.
+    """
+
+    def __init__(self, model: Any, tokenizer: Mapping[str, bytes], trained: Mapping[str, Parameter],
+                 load: Callable[[Path, str], Any]) -> None:
+        super().__init__(model, trained)
+        self._tokenizer, self._load = tokenizer, load
 
     def save(self, directory: Path) -> None:
         self.model.save_pretrained(directory / MODEL)
@@ -115,10 +127,6 @@ class WholePolicy:
         weights = dict(named_tensors(self._load(directory / MODEL, "float32")))
         require_fit(dict(self.named_weights()), weights, directory / MODEL)
         return weights
-
-    def take(self, weights: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.named_weights():
-            tensor.copy_(weights[name])
 
 
 def named_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf_cli.api import Adapter, LossFunction, Policy, PolicyTrainer, Ranks, Sample, TrainItem, ValueTrainer
+from rlinf_cli.api import LossFunction, Policy, PolicyTrainer, Ranks, Sample, TrainItem, ValueTrainer
 from rlinf_torch.activations import arrange
 from rlinf_torch.logprobs import TokenScorer
 from rlinf_torch.microbatch import loss_inputs
@@ -54,15 +54,6 @@ class TorchTrainer(ModelTrainer):
     def accumulate(self, items: Sequence[TrainItem], loss: LossFunction, temperature: float,
                    needs_entropy: bool = False) -> None:
         self._add(items, lambda rows: self._backward(rows, loss, temperature, needs_entropy))
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return self._policy.named_weights()
-
-    def adapter(self) -> Adapter | None:
-        return self._policy.adapter
-
-    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        return self._policy.adapter_weights()
 
     def keep_weights_in(self, room: Mapping[str, Tensor]) -> int:
         """See `SharingTrainer`."""

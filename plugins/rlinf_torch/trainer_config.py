@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 from rlinf_cli.api import PluginError, key
 
@@ -13,6 +13,9 @@ from rlinf_cli.api import PluginError, key
 @dataclass(frozen=True)
 class TorchTrainerConfig:
     """Keys of `trainer.name=torch`."""
+
+    trains_critics: ClassVar[bool] = True
+    trains_policies: ClassVar[bool] = True
 
     lr: float = key(1e-6, gt=0)
     """Peak learning rate of AdamW."""
@@ -49,14 +52,6 @@ class TorchTrainerConfig:
     frozen_dtype: str = key("float32", choices=("float32", "bfloat16"))
     """Type in which the matrices beneath an adapter, and those of a reference model, are kept: with `dtype=bfloat16`,
     bfloat16 takes half the memory and computes the same."""
-
-    @property
-    def trains_critics(self) -> bool:
-        return True
-
-    @property
-    def trains_policies(self) -> bool:
-        return True
 
     def problems_with(self, config: Any) -> Iterator[str]:
         """What of the whole configuration does not go together, a sentence each."""

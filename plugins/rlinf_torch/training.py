@@ -1,4 +1,4 @@
-"""What trainers of a policy and of a critic have in common: one model on each rank, gradients summed over the ranks."""
+"""What trainers of policies and of a critic have in common: one model on each rank, gradients summed over the ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf_cli.api import Ranks, Sample, TrainItem, ValueItem
+from rlinf_cli.api import Adapter, Ranks, Sample, TrainItem, ValueItem
 from rlinf_torch import checkpoint
 from rlinf_torch.distributed import RankGroup
 from rlinf_torch.microbatch import MicroBatch, Rows, micro_batch, plan
@@ -55,7 +55,7 @@ class Seen:
 
 
 class ModelTrainer:
-    """Base of `TorchTrainer` and `TorchCritic`. `role`: what the names of its metrics begin with."""
+    """Base of `TorchTrainer`, `TorchPolicyTrainer` and `TorchCritic`. `role`: what the names of its metrics begin with."""
 
     role: str
 
@@ -118,6 +118,15 @@ class ModelTrainer:
             f"{role}/grad_norm": norm.item(),
             f"{role}/lr": optimiser.step(norm),
         }
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return self._policy.named_weights()
+
+    def adapter(self) -> Adapter | None:
+        return self._policy.adapter
+
+    def adapter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return self._policy.adapter_weights()
 
     def _add(self, items: Sequence[Item], backward: Callable[[Sequence[Sequence[Item]]], Seen]) -> None:
         """Add the gradients of these items; `backward` is told the items of each row of a micro-batch."""

@@ -29,12 +29,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from rlinf_cli.scheduling.embodied import Environments, embodied_problem
+from rlinf_cli.scheduling.plan import Plan
+from rlinf_cli.scheduling.simulate import predict
+from rlinf_cli.scheduling.tree import InTurn, Leaf
 
 HERE = Path(__file__).parent
 CASES = ("cartpole", "cartpole8", "halves", "placement", "link")
 """Of `--only`; `maniskill` needs an environment that has it."""
 COUNT, DEVICES, ACTIONS, WARM, STEPS = 112, 8, 16, 2, 4
+DEVICES_OURS = "cpu:2"
+"""Two cores; stable-baselines3 has the same."""
 
 
 def main() -> None:
@@ -101,10 +109,6 @@ def trained(job: dict, keys: Sequence[str], directory: Path, args: argparse.Name
     return rate(rows)
 
 
-DEVICES_OURS = "cpu:2"
-"""Two cores; stable-baselines3 has the same."""
-
-
 def rate(rows: Sequence[dict]) -> float:
     """Environment steps a second between the end of the first step and that of the last."""
     steps = rows[-1]["progress/env_steps"] - rows[0]["progress/env_steps"]
@@ -157,28 +161,14 @@ def placement(scratch: Path, args: argparse.Namespace) -> tuple[dict, dict]:
 
 
 def predicted(g: float) -> dict[str, float]:
-    """By the event simulator, with these costs."""
-    from rlinf_cli.scheduling.embodied import Environments, embodied_problem
-    from rlinf_cli.scheduling.plan import Plan
-    from rlinf_cli.scheduling.simulate import predict
-    from rlinf_cli.scheduling.tree import InTurn, Leaf
-
+    """With these costs, and without what an H100 adds: moves of weights, the optimiser step."""
     shape = Environments("bench", COUNT, ACTIONS, 0.67 * g, 0.0, g * DEVICES / COUNT, 0.5 * g)
-    found = {}
+    plan, found = Plan(InTurn(Leaf("interaction", DEVICES), Leaf("train", DEVICES))), {}
     for name, inside in (("temporal", "shared"), ("hybrid", "split")):
         problem = embodied_problem("h100", shape, DEVICES, inside)
-        tree = InTurn(Leaf("interaction", DEVICES), Leaf("train", DEVICES))
-        bare = replaced(problem)
-        found[name] = predict(bare, Plan(tree)).step_s
+        stages = tuple(replace(stage, cost=replace(stage.cost, step_s=0.0)) for stage in problem.stages)
+        found[name] = predict(replace(problem, stages=stages, switch_s={}, sync_s=0.0), plan).step_s
     return found
-
-
-def replaced(problem: object) -> object:
-    """Without what an H100 adds: moves of weights, the optimiser step."""
-    from dataclasses import replace
-
-    stages = tuple(replace(stage, cost=replace(stage.cost, step_s=0.0)) for stage in problem.stages)
-    return replace(problem, stages=stages, switch_s={}, sync_s=0.0)
 
 
 # ---- hand-over ----

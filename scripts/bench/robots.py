@@ -1,4 +1,4 @@
-"""Robots learn in their simulators: a ManiSkill task solved, or a LIBERO task cloned from its expert and then improved.
+"""Robots in their simulators: a ManiSkill task trained by PPO, or a LIBERO task cloned from its expert and trained on.
 
     python scripts/bench/robots.py maniskill [--task PushCube-v1] [--steps 80] [--seed 0] [KEY=VALUE ...]
     python scripts/bench/robots.py libero [--demos 5] [--steps 20] [--seed 0] [KEY=VALUE ...]
@@ -22,6 +22,8 @@ from typing import Any
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 CLONING = ("model.hidden=[256,256]", "model.log_std=-1.5", "trainer.lr=1e-3", "trainer.schedule=cosine",
            "algorithm.minibatches=8")
+CLONED = 200
+"""Steps of cloning; those of RL are counted on from there."""
 IMPROVING = ("algorithm.gamma=0.99", "algorithm.epochs=4", "algorithm.minibatches=8", "algorithm.target_kl=0.05",
              "trainer.lr=1e-4", "env.count=8", "env.processes=2", "rollout.steps=256")
 
@@ -51,10 +53,10 @@ def maniskill(directory: Path, args: argparse.Namespace) -> dict[str, Any]:
 def libero(directory: Path, args: argparse.Namespace) -> dict[str, Any]:
     where, seed = ("--env", f"libero:{args.task or 'object/0'}"), ("--seed", str(args.seed))
     shown = timed(directory, "demos", *where, "--episodes", str(args.demos), "--noise", "0.1", *seed)
-    cloned = timed(directory, "train", "--algo", "bc", *where, *seed, *CLONING, "--steps", "200", "--name", "bc")
+    cloned = timed(directory, "train", "--algo", "bc", *where, *seed, *CLONING, "--steps", str(CLONED), "--name", "bc")
     before = evaluated(directory, "bc", *seed)
     trained = timed(directory, "train", "--fork", "bc", "--algo", "ppo", "workflow=embodied", *where, *seed, *IMPROVING,
-                    "--steps", str(args.steps or 20), "--name", "rl", *args.overrides)
+                    "--steps", str(CLONED + (args.steps or 20)), "--name", "rl", *args.overrides)
     after = evaluated(directory, "rl", *seed)
     return {"task": where[1], "ratios": {"cloned": before["success"], "success": after["success"]},
             "raw": {"demos_s": shown, "bc_s": cloned, "rl_s": trained, "before": before, "after": after,

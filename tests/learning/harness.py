@@ -141,7 +141,6 @@ class Run:
             scored = valued
         return scored.items
 
-
     def _reward_all(self, samples):
         if hasattr(self._reward, "score_batch"):
             for sample, score in zip(samples, self._reward.score_batch(samples), strict=True):

@@ -1,4 +1,4 @@
-"""The first minute of a run that solves ManiSkill's PushCube-v1: it succeeds more and more often."""
+"""The first steps of `configs/ppo-pushcube.yaml` in ManiSkill's PushCube-v1: it succeeds more and more often."""
 
 import importlib.util
 import json

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -47,6 +49,26 @@ class Site:
 
     def _info(self, distribution, version):
         return self.folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+
+
+@pytest.fixture(scope="session")
+def run_two_ranks():
+    """`run_two_ranks(script, job, out)`: `python SCRIPT RANK 2 PORT JOB OUT` side by side for ranks 0 and 1, to their end."""
+
+    def run(script, job, out):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        ranks = [subprocess.Popen([sys.executable, script, str(rank), "2", str(port), job, out],
+                                  stderr=subprocess.PIPE, text=True) for rank in range(2)]
+        try:
+            for rank in ranks:
+                _, errors = rank.communicate(timeout=300)
+                assert rank.returncode == 0, errors
+        finally:
+            for rank in ranks:
+                rank.kill()
+
+    return run
 
 
 @pytest.fixture

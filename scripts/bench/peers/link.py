@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.exchange import Address, Caller, Listener
 from rlinf_cli.flow.ports import In, Out
@@ -25,7 +26,7 @@ def nothing() -> None:
     pass
 
 
-class Caller_(Worker):
+class Asker(Worker):
     def by_channel(self, there: Out[dict], back: In[dict]) -> float:
         seconds = []
         for _ in range(ROUNDS):
@@ -67,10 +68,8 @@ class Answerer(Worker):
 
 
 def main() -> None:
-    from rlinf_cli.flow.channel import Channel
-
     with tempfile.TemporaryDirectory() as directory, Cluster.start("cpu:2", directory=Path(directory)) as cluster:
-        caller, answerer = cluster.launch("caller", Caller_, [[0]]), cluster.launch("answerer", Answerer, [[1]])
+        caller, answerer = cluster.launch("caller", Asker, [[0]]), cluster.launch("answerer", Answerer, [[1]])
         there, back, addresses = Channel("there"), Channel("back"), Channel("addresses")
         answering = answerer.by_channel(there, back)
         [channel] = caller.by_channel(there, back).wait()

@@ -42,8 +42,9 @@ def demos(arguments: Sequence[str], env: str | None, seed: str | None, episodes:
         raise click.UsageError(f"{out} exists: name another file with --out, or replace it with --overwrite")
     files, overrides = split(arguments)
     config = resolve(files, overrides, {"env": env, "seed": seed}, plugins())
-    wanted = errands(config, build_environment(config), episodes, noise)
-    shown = demonstrate(config, wanted, lambda one: click.echo(_line(one, len(wanted)), err=True))
+    environment = build_environment(config)
+    wanted = errands(config, environment, episodes, noise)
+    shown = demonstrate(environment, config.env.processes, wanted, lambda one: click.echo(_line(one, len(wanted)), err=True))
     good = [one.demonstration for one in shown if one.success]
     if not good:
         raise RunError(f"the expert succeeded in none of {len(shown)} episodes, so that nothing was written")

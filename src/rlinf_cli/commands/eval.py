@@ -49,11 +49,13 @@ def evaluate(policy: str, arguments: Sequence[str], data: str | None, k: int | N
 
 
 def _rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str]]:
-    if "environment" in document:
-        yield from _episode_rows(document)
-        return
-    k, sampled = document["k"], f"temperature {document['temperature']:g}, seed {document['seed']}"
     yield "policy", document["policy"]
+    yield from _episode_rows(document) if "environment" in document else _answer_rows(document, out)
+    yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
+
+
+def _answer_rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str]]:
+    k, sampled = document["k"], f"temperature {document['temperature']:g}, seed {document['seed']}"
     for task in document["tasks"]:
         yield "data", f"{task['task']}, {task['prompts']} prompts, {k} response{'s' * (k > 1)} to each ({sampled})"
         yield "successes", f"{task['successes']} of {task['trials']}"
@@ -65,12 +67,10 @@ def _rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str
         yield "length", f"{task['response_len']:.1f} tokens, {100 * task['truncated']:.0f} % cut off"
     if out is not None:
         yield "samples", str(out)
-    yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
 
 
 def _episode_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     how = "the likeliest actions" if document["deterministic"] else "drawn actions"
-    yield "policy", document["policy"]
     for task in document["tasks"]:
         k = task["trials"] // task["states"]
         yield "task", f"{task['task']}, {task['states']} initial states, {k} episode{'s' * (k > 1)} from each ({how}, seed " \
@@ -80,7 +80,6 @@ def _episode_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "return", f"{task['reward']:.3f}, {task['episode_len']:.1f} steps, {100 * task['truncated']:.0f} % cut off"
     for place, video in enumerate(document.get("videos", ())):
         yield "" if place else "videos", video
-    yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
 
 
 def _rate(task: dict[str, Any], name: str, confidence: float) -> str:

@@ -273,9 +273,9 @@ class RunConfig:
     """A named workflow: which roles there are and what flows between them."""
     placement: str = key("auto", pattern=r".+", form="auto, temporal, spatial, ROLES:DEVICES,... or a YAML file")
     """Which roles run on which devices. `auto`: what is fastest by a profile that fits; without one `temporal`, until the first
-    steps are measured; with `deterministic` always `temporal`; `temporal`: they take turns on all of them; `spatial`: what
-    trains or scores with a model has the second half, the rest the first; or as in `rollout+reward:0-2,actor:3`; or a file that
-    says so."""
+    steps are measured; with `deterministic`, or in an environment, always `temporal`; `temporal`: they take turns on all of
+    them; `spatial`: what trains or scores with a model has the second half, the rest the first; or as in
+    `rollout+reward:0-2,actor:3`; or a file that says so."""
     runs_dir: str = "runs"
     """Directory of the run directories."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

@@ -14,7 +14,6 @@ from rlinf_cli.contracts.trainer import Adapter, LossFunction, Ranks, ValueLossF
 from rlinf_cli.rl.segment import Observation
 
 if TYPE_CHECKING:
-    from gymnasium import Space
     from torch import Tensor
     from torch.nn import Parameter
 
@@ -37,7 +36,7 @@ class Acted:
     """float32 [E, K]: of each of the K parts that were drawn (nats)."""
     values: Tensor | None
     """float32 [E]: the critic's outputs; zeros without a critic. None where the critic shares nothing with what acts:
-    `Policy.values` is then asked for those of a whole step at once, which costs less."""
+    `Policy.values` is then asked for those of a whole step at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +193,3 @@ class TrainsPolicies(Protocol):
     def policy(config: Any, policy: Policy, device: str, ranks: Ranks, total_steps: int) -> PolicyTrainer:
         """Train a policy that has been built, alike on all ranks; the rest is as for a trainer."""
         ...
-
-
-def spaces_of(environment: Any, device: str) -> tuple[Space[Any], Space[Any]]:
-    """Observation and action space of one environment of an `Environment`: one is made and ended for it."""
-    made = environment.make(1, device, False)
-    spaces = made.single_observation_space, made.single_action_space
-    made.close()
-    return spaces
-

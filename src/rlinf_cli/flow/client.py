@@ -35,6 +35,7 @@ class Client:
     the three (`register`, `request`, `send`) by which other machines of the controller are used, see `rlinf_cli.flow.desk`.
 
     `node`: the name of this process's node, by default the controller's when its shared memory is this process's, too ·
+    `host`: the address of this machine that other nodes of the run can reach ·
     `timeout`: seconds that a call waits when it is not told otherwise · `stores`: removes the files of its node.
     """
 
@@ -43,7 +44,7 @@ class Client:
         self.address, self.identity, self.timeout = address, identity, timeout
         self._connection = Connection(address, identity, node, stores)
         self._lock, self._changed = self._connection.lock, self._connection.changed
-        self.node, self.id = self._connection.node, self._connection.client
+        self.node, self.host, self.id = self._connection.node, self._connection.host, self._connection.client
         self._directory = address.directory_on(self.node)
         self._codec = Codec(self.node, self._directory, self.id, address.pool_bytes, self._connection.wake)
         self._outboxes: weakref.WeakValueDictionary[str, Outbox] = weakref.WeakValueDictionary()
@@ -60,11 +61,6 @@ class Client:
         }  # fmt: skip
         self._connection.start(self._receive, self._gather, self._lost)
         _clients.add(self)
-
-    @property
-    def host(self) -> str:
-        """The address of this machine that other nodes of the run can reach."""
-        return self._connection.host
 
     @property
     def connected(self) -> bool:

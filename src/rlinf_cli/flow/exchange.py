@@ -1,4 +1,4 @@
-"""Arrays that two workers hand each other in turn, thousands of times a second: too often for channels.
+"""Arrays that two workers hand each other in turn, once for each action of a policy, beside the channels.
 
 What is handed over has fixed shapes, so it lies in memory that both have: who has written says so with a byte through a socket,
 which wakes the other at once and breaks when its process dies. Between nodes the arrays go through the socket too.
@@ -97,18 +97,11 @@ class Link:
 
     def send(self, half: int) -> None:
         """What `out[half]` holds now. Raises LinkLost."""
-        content = self.out[half].raw if self._inline else b""
-        try:
-            self._connection.sendall(b"".join((bytes((half,)), content)))
-        except OSError as error:
-            raise LinkLost from error
+        self._write(half, self.out[half].raw if self._inline else b"")
 
     def end(self) -> None:
         """Tell the other end that nothing follows in this step. Raises LinkLost."""
-        try:
-            self._connection.sendall(bytes((END,)))
-        except OSError as error:
-            raise LinkLost from error
+        self._write(END)
 
     def receive(self, alive: Alive) -> int:
         """The half whose `into` holds something new now, or END. Raises LinkLost, and what `alive` raises."""
@@ -119,6 +112,12 @@ class Link:
 
     def close(self) -> None:
         self._connection.close()
+
+    def _write(self, kind: int, content: memoryview | bytes = b"") -> None:
+        try:
+            self._connection.sendall(b"".join((bytes((kind,)), content)))
+        except OSError as error:
+            raise LinkLost from error
 
     def _first(self, alive: Alive) -> int:
         kind = bytearray(1)

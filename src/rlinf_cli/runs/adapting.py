@@ -101,7 +101,7 @@ class Adapter:
 
     def _search(self, drift: float, number: int, left: int) -> bool:
         cause, profile = self._learned(drift)
-        if unmeasured(profile):
+        if not is_measured(profile):
             self._adaptation = Adaptation()  # some more steps will show it
             return False
         self._profile = profile
@@ -162,11 +162,11 @@ class Adapter:
         return self._forecast.updated(replace(profile, roles=roles))
 
 
-def unmeasured(profile: Profile) -> list[str]:
-    """Roles that need a device and of which it is not known what they cost."""
+def is_measured(profile: Profile) -> bool:
+    """Whether it is known what each role that needs a device costs."""
     joined = {role for name in profile.roles if "+" in name for role in name.split("+")}
-    return [name for name, role in profile.roles.items()
-            if name not in joined and role.needs_device and not role.batches and not role.decoding]
+    return all(name in joined or not role.needs_device or bool(role.batches or role.decoding)
+               for name, role in profile.roles.items())
 
 
 def ranks_of(placement: Placement) -> dict[str, int]:

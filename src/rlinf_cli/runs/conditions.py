@@ -13,7 +13,8 @@ from rlinf_cli.config.schema import RunConfig
 
 SETTINGS = ("workflow", "model.name", "critic.model", "algorithm.name", "algorithm.epochs", "algorithm.minibatches",
             "rollout.group_size", "rollout.max_prompt_tokens", "rollout.max_new_tokens", "deterministic")
-"""Keys that the numbers of a profile depend on, whatever the plugins; of `engine` and `trainer` besides all, but for these."""
+"""Keys that the numbers of a profile depend on, whatever the plugins; of `engine` and `trainer` (in an environment: of `env`,
+`model` and `trainer`) besides all, but for these."""
 OF_NO_EFFECT = ("lr", "schedule", "warmup_steps", "betas", "weight_decay", "max_grad_norm", "lora_alpha")
 VERSIONS = ("rlinf-cli", "torch", "transformers", "ray")
 
@@ -31,12 +32,12 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 def settings(config: RunConfig) -> dict[str, str]:
     """The keys that the numbers of a profile depend on."""
-    every = _flat(config.to_dict())
-    if config.env.name:
-        return {key: value for key, value in every.items() if key in (*SETTINGS, "rollout.steps") or (
-            key.startswith(("env.", "model.", "trainer.")) and key.rpartition(".")[2] not in (*OF_NO_EFFECT, "count"))}
-    return {key: value for key, value in every.items() if key in SETTINGS or (
-        key.startswith(("engine.", "trainer.")) and key.rpartition(".")[2] not in OF_NO_EFFECT)}
+    acts = bool(config.env.name)
+    named = {*SETTINGS, "rollout.steps"} if acts else {*SETTINGS}
+    without = {*OF_NO_EFFECT, "count"} if acts else {*OF_NO_EFFECT}
+    sections = ("env.", "model.", "trainer.") if acts else ("engine.", "trainer.")
+    return {key: value for key, value in _flat(config.to_dict()).items()
+            if key in named or (key.startswith(sections) and key.rpartition(".")[2] not in without)}
 
 
 def _flat(tree: Mapping[str, object], before: str = "") -> dict[str, str]:

@@ -18,8 +18,9 @@ from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.environment import Demonstrates, Environment, Start
 from rlinf_cli.data.demonstrations import STATE, Demonstration
 from rlinf_cli.errors import RunError, UsageError
-from rlinf_cli.workers.environments.build import build_environment
 
+_DEMONSTRATION = 0x64656D6F
+"""Keeps the seeds of demonstrations apart from those of training and evaluation."""
 _PARENT_DEATH_SIGNAL = 1
 """Option of prctl(2)."""
 
@@ -63,15 +64,10 @@ def _starts(config: RunConfig, environment: Any, task: str, episodes: int) -> It
         yield Start(seed, task, trial if states else -1)
 
 
-_DEMONSTRATION = 0x64656D6F
-"""Keeps the seeds of demonstrations apart from those of training and evaluation."""
-
-
-def demonstrate(config: RunConfig, wanted: Sequence[Errand], told: Callable[[Shown], None]) -> list[Shown]:
-    """All of them in order, whoever shows them, in `env.processes` processes. Raises RunError when one of these dies."""
-    environment = build_environment(config)
-    processes = min(config.env.processes, len(wanted))
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (environment,))
+def demonstrate(environment: Environment, processes: int, wanted: Sequence[Errand],
+                told: Callable[[Shown], None]) -> list[Shown]:
+    """All of them in order, whoever shows them, in so many processes. Raises RunError when one of these dies."""
+    pool = ProcessPoolExecutor(min(processes, len(wanted)), get_context("spawn"), _begin, (environment,))
     try:
         shown = []
         for one in pool.map(_show, wanted):

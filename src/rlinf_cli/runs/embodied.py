@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rlinf_cli.config.errors import raise_if_any
 from rlinf_cli.config.schema import RunConfig
@@ -11,6 +12,9 @@ from rlinf_cli.flow.placement import Placement
 from rlinf_cli.plugins.loader import Plugins
 from rlinf_cli.runs.doctor import memory
 from rlinf_cli.workflows.base import Role
+
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
 
 COPIES = 4
 """Of a step's experience at once: as it is collected, on its way, joined, and dealt out."""
@@ -42,9 +46,9 @@ def check_ranks(config: RunConfig, placement: Placement) -> None:
     halves = halves_of(config, is_beside(placement))
     for role in ("environment", "rollout"):
         ranks = len(placement[role])
-        if config.env.count % (ranks * halves):
-            near = [count for count in (config.env.count // (ranks * halves) * ranks * halves,
-                                        -(-config.env.count // (ranks * halves)) * ranks * halves) if count]
+        each = ranks * halves
+        if config.env.count % each:
+            near = [count for count in (config.env.count // each * each, -(-config.env.count // each) * each) if count]
             raise UsageError(f"env.count={config.env.count} (from {config.origin('env.count')}) cannot be shared out equally "
                              f"among {ranks} ranks of '{role}' in {halves} halves: {' or '.join(map(str, near))} would do"
                              f"{', or env.halves=1' if halves > 1 and config.env.count % ranks == 0 else ''}")
@@ -66,7 +70,7 @@ def _unfit(config: RunConfig, plugins: Plugins) -> Iterator[str]:
 
     policies = plugins.names("policy")
     if config.model.name.partition(":")[0] not in policies:
-        yield (f"{_chosen(config, 'model.name')} is no policy: in an environment acts one of {', '.join(policies)}")
+        yield f"{_chosen(config, 'model.name')} is no policy: in an environment acts one of {', '.join(policies)}"
     if not getattr(config.settings("trainer"), "trains_policies", False):
         yield f"{_chosen(config, 'trainer.name')} trains no policies of environments: trainer.name=torch does"
     if not trait(config, "embodied"):
@@ -75,11 +79,11 @@ def _unfit(config: RunConfig, plugins: Plugins) -> Iterator[str]:
         yield f"env.group={config.env.group} (from {config.origin('env.group')}) does not divide env.count={config.env.count}"
 
 
-def _check_memory(config: RunConfig, observation: object) -> None:
+def _check_memory(config: RunConfig, observation: Space[Any]) -> None:
     from rlinf_cli.workers.environments.posting import size
 
     transitions = (config.rollout.steps + 1) * config.env.count
-    needed = COPIES * transitions * size(observation)  # type: ignore[arg-type]
+    needed = COPIES * transitions * size(observation)
     _, free = memory()
     if needed > free:
         raise CapacityError(f"the observations of a step, rollout.steps={config.rollout.steps} in env.count={config.env.count} "

@@ -16,6 +16,7 @@ from rlinf_cli.errors import RunError
 from rlinf_cli.rl.segment import Episode
 from rlinf_cli.rl.success import mean_at, mean_interval, pass_at, pass_interval
 from rlinf_cli.rl.trajectory import Prompt, Sample
+from rlinf_cli.runs.evaluation import Recurring
 from rlinf_cli.runs.videos import named
 from rlinf_cli.workflows.base import Workflow
 
@@ -75,17 +76,10 @@ class EpisodesResult:
 
 
 @dataclass(frozen=True)
-class EpisodesEvaluation:
+class EpisodesEvaluation(Recurring):
     """What `rlinf_cli.runs.evaluation.Evaluation` is for prompts. `starts`: of every episode, in order."""
 
-    config: RunConfig
-    workflow: Workflow
     starts: Sequence[Numbered]
-
-    def is_due(self, step: int) -> bool:
-        """Whether training evaluates after so many steps."""
-        every = self.config.eval.every
-        return every > 0 and (step % every == 0 or step == self.config.steps)
 
     def prompts(self) -> list[Prompt]:
         """There are none."""

@@ -108,17 +108,23 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What a run, or a checkpoint, is evaluated on."""
+class Recurring:
+    """What comes back as often as `eval.every` says, and at the end."""
 
     config: RunConfig
     workflow: Workflow
-    tasks: tuple[EvalTask, ...]
 
     def is_due(self, step: int) -> bool:
         """Whether training evaluates after so many steps."""
         every = self.config.eval.every
         return every > 0 and (step % every == 0 or step == self.config.steps)
+
+
+@dataclass(frozen=True)
+class Evaluation(Recurring):
+    """What a run, or a checkpoint, is evaluated on."""
+
+    tasks: tuple[EvalTask, ...]
 
     def prompts(self) -> list[Prompt]:
         return [prompt for task in self.tasks for prompt in task.prompts]

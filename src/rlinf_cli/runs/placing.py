@@ -48,26 +48,25 @@ def begin(config: RunConfig, roles: Sequence[Role], devices: int, kind: str, own
     the placement that the configuration names cannot be."""
     if _is_open(config, roles, devices):
         return _chosen(config, roles, devices, kind, own)
-    if is_file(config.placement) and plan_file.is_plan(Path(config.placement)):
-        profile, note = profile_of_plan(plan_file.load(Path(config.placement)), config, roles, devices)
-        return Beginning(_finished(config, placement_from(Path(config.placement), config, roles, devices, kind, profile)),
-                         notes=(note,) if note else ())
-    return Beginning(place(config, roles, devices, kind))
+    if not _is_plan(config):
+        return Beginning(place(config, roles, devices, kind))
+    profile, note = profile_of_plan(plan_file.load(Path(config.placement)), config, roles, devices)
+    return Beginning(place(config, roles, devices, kind, profile), notes=(note,) if note else ())
 
 
-def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str) -> Placement:
-    """The placement that the configuration asks for; `auto` is temporal."""
+def place(config: RunConfig, roles: Sequence[Role], devices: int, kind: str, profile: Profile | None = None) -> Placement:
+    """The placement that the configuration asks for; `auto` is temporal. `profile`: what the memory of a plan is checked by."""
     specs = [RoleSpec(role.name, role.ranks, role.stateful or role.scores, role.chunked) for role in roles]
-    if is_file(config.placement) and plan_file.is_plan(Path(config.placement)):
-        return _finished(config, placement_from(Path(config.placement), config, roles, devices, kind))
-    return _finished(config, _placement(config, specs, devices, kind))
-
-
-def _finished(config: RunConfig, placement: Placement) -> Placement:
+    placement = (placement_from(Path(config.placement), config, roles, devices, kind, profile) if _is_plan(config)
+                 else _named(config, specs, devices, kind))
     return fuse(placement) if config.cluster.fused else placement
 
 
-def _placement(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind: str) -> Placement:
+def _is_plan(config: RunConfig) -> bool:
+    return is_file(config.placement) and plan_file.is_plan(Path(config.placement))
+
+
+def _named(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind: str) -> Placement:
     text = config.placement
     if text in MODES:
         return MODES[text](roles, devices, kind)

@@ -65,12 +65,10 @@ def _costs_chunks(stage: Stage) -> bool:
 def problem_for(config: RunConfig, roles: Sequence[Role], devices: int, profile: Profile) -> Problem:
     """What a placement of these roles is searched with. Raises UsageError where the profile lacks a role."""
     rollout, env = config.rollout, config.env
-    if env.name:
-        return problem_of(profile, nodes_of(config, roles, profile), devices=devices, samples=env.count, group=env.group,
-                          staleness=rollout.staleness, seed=config.seed)
-    return problem_of(profile, nodes_of(config, roles, profile), devices=devices, samples=rollout.prompts * rollout.group_size,
-                      group=rollout.group_size, max_new_tokens=rollout.max_new_tokens, staleness=rollout.staleness,
-                      seed=config.seed)
+    samples, group, longest = ((env.count, env.group, 0) if env.name else
+                               (rollout.prompts * rollout.group_size, rollout.group_size, rollout.max_new_tokens))
+    return problem_of(profile, nodes_of(config, roles, profile), devices=devices, samples=samples, group=group,
+                      max_new_tokens=longest, staleness=rollout.staleness, seed=config.seed)
 
 
 def noted(problem: Problem, note: str) -> Problem:

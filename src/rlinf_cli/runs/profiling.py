@@ -172,7 +172,7 @@ class _Measuring:
         if before is not None:
             before.stop()
         if config.env.name:
-            each = number * config.env.halves if config.env.halves else 2 * number
+            each = number * (config.env.halves or 2)
             config = replace(config, env=replace(config.env, count=-(-sizes[0] // each) * each))
         roles = Roles(replace(prepared, config=config, placement=placement), self.cluster)
         roles.launch(None)

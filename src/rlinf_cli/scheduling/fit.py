@@ -65,9 +65,7 @@ def problem_of(profile: Profile, nodes: Sequence[Node], *, devices: int, samples
     `samples`: responses of a batch, in groups of `group` · `max_new_tokens`: longest response, 0 for no limit · `seed`: of the
     order of the lengths. Raises ValueError where the profile lacks a node, or a node names a producer that there is not.
     """
-    stages = topological([_stage(profile, node, group) for node in nodes])
-    stages = tuple(replace(stage, apart=_apart(profile, node, devices, samples)) for stage in stages
-                   for node in nodes if node.name == stage.name)
+    stages = topological([replace(_stage(profile, node, group), apart=_apart(profile, node, devices, samples)) for node in nodes])
     pool, _ = capped(np.asarray(profile.lengths or (1,), np.int64), max_new_tokens)
     together = group if group == profile.group else 1
     return Problem(

@@ -246,8 +246,8 @@ def makers_of(problem: Problem, inputs: Sequence[str]) -> set[str]:
 
 
 def stably_sorted(values: Floats) -> NDArray[np.int64]:
-    """Places from small to large, of equal values the first one first: `argsort(kind="stable")` in a fifth of its time, where few
-    are equal."""
+    """Places from small to large, of equal values the first one first: `argsort(kind="stable")`, in about a quarter of its
+    time for thousands of values of which few are equal."""
     order = np.argsort(values)
     found = values[order]
     is_tied = np.zeros(len(values) + 1, np.bool_)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from rlinf_cli.flow.worker import Worker, control, on_device
 from rlinf_cli.rl.segment import Episode, Observation, Segment
 from rlinf_cli.workers.collecting import Collector
 from rlinf_cli.workers.environment import evaluated_at_once, halves_of
+from rlinf_cli.workers.environments.buffers import part
 from rlinf_cli.workers.environments.build import spaces
 from rlinf_cli.workers.environments.partition import Partition
 from rlinf_cli.workers.environments.partner import Here, Links, Partner, There
@@ -99,7 +99,7 @@ class PolicyWorker(Worker):
         seen = actor.seen(arrival.observation, arrival.tasks)
         alone = [slice(row, row + 1) for row in range(len(arrival.numbers))]
         with self._engine.acting() as policy:
-            acted = [actor.act(policy, some(seen, row), arrival.numbers[row], arrival.ages[row], deterministic) for row in alone]
+            acted = [actor.act(policy, part(seen, row), arrival.numbers[row], arrival.ages[row], deterministic) for row in alone]
         return np.concatenate([one.actions.cpu().numpy() for one in acted])
 
     @control
@@ -146,7 +146,6 @@ class Turns:
         environments = [partition.environments(rank, half) for half in range(partition.halves)]
         self._collectors = [Collector(numbers, self._steps) for numbers in environments]
         self._actors = [Actor(config, engine.policy, device, numbers) for numbers in environments]
-        self.act_s = 0.0
 
     def run(self, partner: Partner) -> list[Segment]:
         for t in range(self._steps):
@@ -162,7 +161,7 @@ class Turns:
         return arrival
 
     def _act(self, t: int, half: int, collector: Collector, arrival: Arrival) -> NDArray[np.generic]:
-        actor, began = self._actors[half], time.perf_counter()
+        actor = self._actors[half]
         observation = collector.take(t, arrival, actor.seen(arrival.observation, arrival.tasks))
         if not self._stays:
             self._engine.resume_memory(self._device)
@@ -171,7 +170,6 @@ class Turns:
             actions = collector.add(t, acted, self._engine.version)
         if not self._stays:
             self._engine.release_memory()
-        self.act_s += time.perf_counter() - began
         return actions
 
     def _finished(self, half: int, arrival: Arrival) -> Segment:
@@ -188,11 +186,6 @@ class Turns:
     def _values(self, policy: Policy, observation: Observation) -> NDArray[np.float32]:
         """A part at a time."""
         count = next(iter(named(observation).values())).shape[0]
-        parts = [policy.values(tensors(some(observation, slice(first, first + ROWS)), self._device)).cpu().numpy()
+        parts = [policy.values(tensors(part(observation, slice(first, first + ROWS)), self._device)).cpu().numpy()
                  for first in range(0, count, ROWS)]
         return np.concatenate(parts)
-
-
-def some(observation: Observation, rows: slice) -> Observation:
-    """These rows."""
-    return {name: array[rows] for name, array in observation.items()} if isinstance(observation, Mapping) else observation[rows]

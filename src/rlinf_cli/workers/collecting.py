@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlinf_cli.contracts.policy import Acted
 from rlinf_cli.rl.segment import Observation, Segment
-from rlinf_cli.workers.environments.posting import named
+from rlinf_cli.workers.environments.posting import named, unnamed
 from rlinf_cli.workers.environments.simulators import Arrival
 
 
@@ -59,7 +59,7 @@ class Collector:
     def seen(self) -> Observation:
         """All that was acted on, and what follows: [(T + 1) * E, ...]."""
         rows = {name: array.reshape(-1, *array.shape[2:]) for name, array in self._observations.items()}
-        return rows if self._is_mapping else rows[""]
+        return unnamed(rows, self._is_mapping)
 
     def cut_off(self) -> tuple[Observation, NDArray[np.int64]] | None:
         """The observations [F, ...] at which episodes were cut off, whose values are wanted, and their tasks [F]."""
@@ -67,8 +67,7 @@ class Collector:
             return None
         rows = [named(observation) for _, _, observation, _ in self._finals]
         batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        is_mapping = isinstance(self._finals[0][2], Mapping)
-        return batch if is_mapping else batch[""], np.array([task for *_, task in self._finals])
+        return unnamed(batch, isinstance(self._finals[0][2], Mapping)), np.array([task for *_, task in self._finals])
 
     def segment(self, values: NDArray[np.float32], final_values: NDArray[np.float32]) -> Segment:
         """All of it, with the values of what follows, [E], or, where it `lacks_values`, of all that was `seen`; and those of
@@ -81,7 +80,7 @@ class Collector:
         for (t, e, _, _), value in zip(self._finals, final_values.tolist(), strict=True):
             finals[t, e] = value
         observations = {name: array[: self._steps] for name, array in self._observations.items()}
-        return Segment(observations if self._is_mapping else observations[""], self._sampled, self._logprobs, self._values,
+        return Segment(unnamed(observations, self._is_mapping), self._sampled, self._logprobs, self._values,
                        self._rewards, self._terminated, self._truncated, finals, self._versions, self._numbers,
                        self._environments, self._lost)
 
@@ -104,4 +103,4 @@ class Collector:
         for name, array in arrays.items():
             self._observations[name][t] = array
         kept = {name: array[t] for name, array in self._observations.items()}
-        return kept if self._is_mapping else kept[""]
+        return unnamed(kept, self._is_mapping)

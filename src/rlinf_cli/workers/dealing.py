@@ -30,16 +30,42 @@ class Learns(Protocol[Item]):
     def train(self, part: Parts[Item]) -> dict[str, float]: ...
 
 
-class Dealing(Generic[Item]):
+class Handout:
+    """What rank 0 of `worker`'s role sends the others in a step, to each its own. `what`: there is, in a word."""
+
+    def __init__(self, worker: Worker, what: str) -> None:
+        self._worker, self._what = worker, what
+        # of this launch: what was dealt to ranks that have died is for nobody
+        self._parts = Channel(f"{worker.role}-parts-{worker.init_method}")
+
+    def send(self, parts: Sequence[Any]) -> None:
+        """From rank 0 to each rank its own."""
+        for rank in range(1, self._worker.world):
+            self._parts.put(parts[rank], key=str(rank))
+        if self._worker.world > 1:
+            self._parts.flush()
+
+    def give_up(self) -> None:
+        """The step has failed: the other ranks wait for their parts."""
+        self.send([None] * self._worker.world)
+
+    def receive(self) -> Any:
+        """What rank 0 has sent. Raises ChannelBrokenError where it has given up."""
+        part = self._parts.get(1, key=str(self._worker.rank))[0]
+        if part is None:
+            raise ChannelBrokenError(f"{self._worker.role}[0] has no {self._what} to deal out")
+        return part
+
+
+class Dealing(Handout, Generic[Item]):
     """What a rank of `worker`'s role knows of a step that is gathered."""
 
     def __init__(self, worker: Worker, config: RunConfig, algorithm: Algorithm, learner: Learns[Item],
                  deal: Dealer[Item]) -> None:
-        self._worker, self._config, self._algorithm = worker, config, algorithm
+        super().__init__(worker, "samples")
+        self._config, self._algorithm = config, algorithm
         self._learner: Learns[Item] = learner
         self._deal: Dealer[Item] = deal
-        # of this launch: what was dealt to ranks that have died is for nobody
-        self._parts = Channel(f"{worker.role}-parts-{worker.init_method}")
         self._samples = StepSamples(algorithm, config.rollout)
 
     def collect(self, groups: In[SampleGroup]) -> bool:
@@ -69,24 +95,6 @@ class Dealing(Generic[Item]):
         metrics = {**dealt.metrics, **self._learner.train(dealt.parts[0])}
         self._algorithm.state = dealt.state
         return samples, metrics
-
-    def send(self, parts: Sequence[Any]) -> None:
-        """From rank 0 to each rank its own."""
-        for rank in range(1, self._worker.world):
-            self._parts.put(parts[rank], key=str(rank))
-        if self._worker.world > 1:
-            self._parts.flush()
-
-    def give_up(self) -> None:
-        """The step has failed: the other ranks wait for their parts."""
-        self.send([None] * self._worker.world)
-
-    def receive(self) -> Any:
-        """What rank 0 has sent. Raises ChannelBrokenError where it has given up."""
-        part = self._parts.get(1, key=str(self._worker.rank))[0]
-        if part is None:
-            raise ChannelBrokenError(f"{self._worker.role}[0] has no samples to deal out")
-        return part
 
     def _gather(self, groups: In[SampleGroup]) -> None:
         self._samples.add(group for chunk in groups.chunks(CHUNK, at_least=1) for group in chunk)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rlinf_cli.errors import UsageError
 from rlinf_cli.flow.ports import Out
 from rlinf_cli.flow.worker import Worker
 from rlinf_cli.rl.segment import Observation, Segment
+from rlinf_cli.workers.environments.buffers import part
 from rlinf_cli.workers.environments.build import build_environment, chunk_of, spaces
 from rlinf_cli.workers.policies import Actor, build_policy, tensors
 from rlinf_cli.workers.result import TrainResult
@@ -42,7 +43,7 @@ class DemonstrationsWorker(Worker):
         self._seen = Actor(config, policy, "cpu", np.zeros(1, np.int64)).seen(observed(shown), task_numbers(config, shown))
         one = np.zeros(1, np.int64)
         with torch.no_grad():
-            judged = policy.evaluate(tensors(_rows_of(self._seen, one), "cpu"), torch.from_numpy(self._drawn[one]))
+            judged = policy.evaluate(tensors(part(self._seen, one), "cpu"), torch.from_numpy(self._drawn[one]))
         self._parts = judged.logprobs.shape[1]
         self._order = lru_cache(2)(self._permutation)
 
@@ -62,15 +63,9 @@ class DemonstrationsWorker(Worker):
 
     def _segment(self, rows: NDArray[np.int64], step: int) -> Segment:
         zeros, no = np.zeros(rows.shape, np.float32), np.zeros(rows.shape, np.bool_)
-        return Segment(_rows_of(self._seen, rows), self._drawn[rows], np.zeros((*rows.shape, self._parts), np.float32),
+        return Segment(part(self._seen, rows), self._drawn[rows], np.zeros((*rows.shape, self._parts), np.float32),
                        np.zeros((len(rows) + 1, rows.shape[1]), np.float32), zeros, no, no, zeros,
                        np.full(rows.shape, step - 1, np.int32), rows, np.arange(rows.shape[1]), no)
-
-
-def _rows_of(observations: Observation, rows: NDArray[np.int64]) -> Observation:
-    if isinstance(observations, Mapping):
-        return {name: array[rows] for name, array in observations.items()}
-    return observations[rows]
 
 
 def require_fit(shown: Sequence[Demonstration], observation: Space[Any], action: Space[Any], path: Path) -> None:

@@ -11,12 +11,11 @@ import numpy as np
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.policy import PolicyTrainer
 from rlinf_cli.contracts.trainer import Ranks
-from rlinf_cli.flow.channel import Channel
-from rlinf_cli.flow.errors import ChannelBrokenError
 from rlinf_cli.flow.ports import In
 from rlinf_cli.flow.worker import on_device
 from rlinf_cli.rl.segment import Episode, Segment
 from rlinf_cli.workers.algorithm import build_algorithm
+from rlinf_cli.workers.dealing import Handout
 from rlinf_cli.workers.environments.build import chunk_of, spaces
 from rlinf_cli.workers.learner import take_up
 from rlinf_cli.workers.policies import build_policy
@@ -44,8 +43,7 @@ class EmbodiedActorWorker(TrainedPolicy):
         self._learner = PolicyLearner(algorithm, self._trainer, step)
         self._hold(config, algorithm, self._trainer, self._learner)
         self._chunk = chunk_of(config)
-        # of this launch: what was dealt to ranks that have died is for nobody
-        self._parts = Channel(f"{self.role}-parts-{self.init_method}")
+        self._handout = Handout(self, "transitions")
 
     @on_device
     def train(self, segments: In[Segment]) -> TrainResult:
@@ -56,9 +54,9 @@ class EmbodiedActorWorker(TrainedPolicy):
             gathered = [segment for chunk in segments.chunks(64, at_least=1) for segment in chunk]
             version = self._learner.version
             dealt = deal_segments(gathered, self._algorithm, self._config, version, self.world)
-            self._send([(portion, dealt.state) for portion in dealt.portions])
+            self._handout.send([(portion, dealt.state) for portion in dealt.portions])
         except BaseException:
-            self._send([None] * self.world)
+            self._handout.give_up()
             raise
         told = {} if self._algorithm.supervised else segment_metrics(gathered, version)
         metrics = {**told, **dealt.metrics, **self._learner.train(dealt.portions[0])}
@@ -71,18 +69,10 @@ class EmbodiedActorWorker(TrainedPolicy):
                            left_out=dealt.left_out)
 
     def _follow(self) -> TrainResult:
-        part = self._parts.get(1, key=str(self.rank))[0]
-        if part is None:
-            raise ChannelBrokenError(f"{self.role}[0] has no transitions to deal out")
-        portion, state = part
+        portion, state = self._handout.receive()
         self._learner.train(portion)
         self._algorithm.state = state
         return TrainResult()
-
-    def _send(self, parts: Sequence[object]) -> None:
-        for rank in range(1, self.world):
-            self._parts.put(parts[rank], key=str(rank))
-        self._parts.flush()
 
 
 def segment_metrics(segments: Sequence[Segment], version: int) -> dict[str, float]:

@@ -8,22 +8,39 @@ from pathlib import Path
 
 from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.algorithm import Algorithm
+from rlinf_cli.contracts.policy import PolicyTrainer
 from rlinf_cli.contracts.trainer import Trainer, TrainItem, ValueItem, ValueTrainer
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.workers.algorithm import load_state
 from rlinf_cli.workers.batch import Parts, is_comparable, recomputes
 
 
-class Learner:
+class PolicySteps:
+    """What a learner of a policy tells of it. `comparable`: see `merge`."""
+
+    def __init__(self, version: int, comparable: bool) -> None:
+        self.version, self._comparable = version, comparable
+        self.changed = False
+        """Whether the weights have moved since somebody set this to False."""
+
+    def _ended(self, rows: Sequence[Mapping[str, float]], wanted: int) -> dict[str, float]:
+        """Metrics of a step from those of the optimiser steps that were taken, of so many `wanted`."""
+        self.version += 1
+        self.changed |= any(row["actor/grad_norm"] > 0 and row["actor/lr"] > 0 for row in rows)
+        if not rows:
+            return {"actor/skipped": 1.0}
+        left_out = wanted - len(rows)
+        return merge(rows, self._comparable) | ({"actor/stopped_frac": left_out / wanted} if left_out else {})
+
+
+class Learner(PolicySteps):
     """Trains one rank's parts, a step at a time. `version` is that of the policy that the trainer holds."""
 
     def __init__(self, config: RunConfig, algorithm: Algorithm, trainer: Trainer, version: int = 0) -> None:
-        self._algorithm, self._trainer, self.version = algorithm, trainer, version
+        super().__init__(version, is_comparable(algorithm, config.rollout))
+        self._algorithm, self._trainer = algorithm, trainer
         self._temperature = config.rollout.temperature
         self._recomputes = recomputes(algorithm, config.rollout)
-        self._comparable = is_comparable(algorithm, config.rollout)
-        self.changed = False
-        """Whether the weights have moved since somebody set this to False."""
 
     def train(self, part: Parts[TrainItem]) -> dict[str, float]:
         """One step; its metrics. Without an optimiser step the weights stay, and the step counts nevertheless.
@@ -32,9 +49,7 @@ class Learner:
         """
         if self._recomputes:
             part = self._with_old_logprobs(part)
-        rows = until_enough(map(self._train_step, part), self._algorithm)
-        left_out = len(part) - len(rows)
-        return self._ended(rows) | ({"actor/stopped_frac": left_out / len(part)} if left_out else {})
+        return self._ended(until_enough(map(self._train_step, part), self._algorithm), len(part))
 
     def accumulate(self, items: Sequence[TrainItem]) -> None:
         """Some items of a step of one optimiser step, weighted with `rl.aggregation.token_shares`."""
@@ -44,16 +59,12 @@ class Learner:
 
     def finish(self, count: int) -> dict[str, float]:
         """End the step that was accumulated, whose shares are to be divided by `count`; as `train`."""
-        return self._ended([guarded(lambda: self._trainer.finish(1 / count), self.version)] if count else [])
+        rows = [guarded(lambda: self._trainer.finish(1 / count), self.version)] if count else []
+        return self._ended(rows, len(rows))
 
     def discard(self) -> None:
         """Give up the step that was accumulated."""
         self._trainer.discard()
-
-    def _ended(self, rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        self.version += 1
-        self.changed |= any(row["actor/grad_norm"] > 0 and row["actor/lr"] > 0 for row in rows)
-        return merge(rows, self._comparable) if rows else {"actor/skipped": 1.0}
 
     def _with_old_logprobs(self, part: Parts[TrainItem]) -> Parts[TrainItem]:
         """Score this rank's samples under the weights that they are about to change."""
@@ -83,7 +94,7 @@ class ValueLearner:
         return guarded(lambda: self._trainer.train_values(items, self._algorithm.value_loss), self.version)
 
 
-def take_up(trainer: Trainer | ValueTrainer, algorithm: Algorithm, checkpoint: Path) -> None:
+def take_up(trainer: Trainer | ValueTrainer | PolicyTrainer, algorithm: Algorithm, checkpoint: Path) -> None:
     """Go on from a checkpoint. Raises UsageError naming what does not fit the configuration."""
     try:
         trainer.load(checkpoint)

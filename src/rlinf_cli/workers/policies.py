@@ -163,10 +163,6 @@ class Actor:
         self._noise = Noise(config.seed, environments, policy.noise_size)
         self._instructions = instructions(config, policy)
 
-    @property
-    def reads(self) -> bool:
-        return self._instructions is not None
-
     def seen(self, observation: Observation, tasks: NDArray[np.int64]) -> Observation:
         """With the instruction of each environment's task, where the policy reads."""
         if self._instructions is None:

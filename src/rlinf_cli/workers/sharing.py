@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
 class Share(Protocol):
     """An engine in this process that others use too: an `EngineShare`."""
 

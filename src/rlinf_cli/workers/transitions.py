@@ -13,6 +13,7 @@ from rlinf_cli.contracts.algorithm import Algorithm, SegmentReturns, SegmentTarg
 from rlinf_cli.contracts.policy import Minibatch, Transitions
 from rlinf_cli.rl.segment import Observation, Segment
 from rlinf_cli.workers.batch import minibatches
+from rlinf_cli.workers.environments.buffers import part
 
 if TYPE_CHECKING:
     from rlinf_cli.config.schema import RunConfig
@@ -150,7 +151,7 @@ def portion(transitions: Transitions, steps: Sequence[Minibatch], epochs: int) -
 
 def taken(transitions: Transitions, rows: NDArray[np.int64]) -> Transitions:
     """Some of them."""
-    return Transitions(_each(transitions.observations, lambda array: array[rows]), transitions.sampled[rows],
+    return Transitions(part(transitions.observations, rows), transitions.sampled[rows],
                        transitions.logprobs[rows], transitions.advantages[rows], transitions.old_values[rows],
                        transitions.value_targets[rows])
 

@@ -42,8 +42,7 @@ def package(site, monkeypatch):
 
 
 def test_tasks_are_read_from_files_that_are_not_run():
-    found = {name: task.max_steps for name, task in tasks().items()}
-    assert found == {"PushThing-v1": 70, "PushBTwice-v2": 50, "PullThing-v1": 50}
+    assert tasks() == {"PushThing-v1": 70, "PushBTwice-v2": 50, "PullThing-v1": 50}
 
 
 @pytest.mark.parametrize(("asked", "got"), [(0, 70), (20, 20)])

@@ -2,9 +2,6 @@
 
 import json
 import pickle
-import socket
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,9 +79,9 @@ def far(one, other):
     return float((one - other).norm() / other.norm())
 
 
-def seen(policy, space, count=7, parts=1):
+def seen(policy, space):
     """Experience of a policy that sees: what it drew about random images, with random advantages."""
-    noise = np.random.default_rng(0)
+    noise, count = np.random.default_rng(0), 7
     images = torch.from_numpy(noise.integers(0, 256, (count, *space.shape), np.uint8))
     observation = images
     if hasattr(policy, "encode"):
@@ -153,26 +150,11 @@ def test_the_loss_is_that_of_its_formulas(train):
     assert metrics["actor/grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
 
 
-def trained_by_two(tmp_path, dealt):
-    (tmp_path / "job").write_bytes(pickle.dumps((SMALL, PLAIN, dealt)))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    script = Path(__file__).with_name("rank_policy.py")
-    ranks = [subprocess.Popen([sys.executable, script, str(rank), "2", str(port), tmp_path / "job", tmp_path],
-                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-
-
-def test_two_ranks_train_what_one_does(train, tmp_path):
+def test_two_ranks_train_what_one_does(run_two_ranks, train, tmp_path):
     """Scenario N4; running statistics included."""
-    first, second = trained_by_two(tmp_path, portions(world=2))
+    (tmp_path / "job").write_bytes(pickle.dumps((SMALL, PLAIN, portions(world=2))))
+    run_two_ranks(Path(__file__).with_name("rank_policy.py"), tmp_path / "job", tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second
     alone = train()
     metrics = PolicyLearner(ppo(), alone).train(portions()[0])

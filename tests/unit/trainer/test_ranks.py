@@ -3,8 +3,6 @@
 import json
 import pickle
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,26 +40,20 @@ def in_pieces(samples, items, places):
             "scale": 1 / share_count([one.mask for one in samples], "token-mean")}
 
 
-def answers_of(out, model, jobs, **keys):
-    """Of each rank, for each job."""
-    (out / "jobs").write_bytes(pickle.dumps((model, keys, jobs)))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    script = Path(__file__).with_name("rank.py")
-    ranks = [subprocess.Popen([sys.executable, script, str(rank), "2", str(port), out / "jobs", out],
-                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+@pytest.fixture(scope="session")
+def answers_of(run_two_ranks):
+    """`answers_of(out, model, jobs, **keys)`: of each rank, for each job."""
+
+    def answer(out, model, jobs, **keys):
+        (out / "jobs").write_bytes(pickle.dumps((model, keys, jobs)))
+        run_two_ranks(Path(__file__).with_name("rank.py"), out / "jobs", out)
+        return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+    return answer
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory, make_model, jobs):
+def answers(answers_of, tmp_path_factory, make_model, jobs):
     """And where the checkpoints are."""
     out = tmp_path_factory.mktemp("ranks")
     return answers_of(out, make_model(), [*jobs, {"load": [out / "start", out / "0"]}]), out
@@ -97,7 +89,7 @@ def test_nor_does_it_depend_on_how_often_each_rank_is_called(answers, jobs, buil
     assert first[job]["metrics"] == pytest.approx(metrics, rel=1e-5, abs=1e-7)
 
 
-def test_an_adapter_begins_and_moves_alike_on_both(make_model, jobs, build, grpo, tmp_path):
+def test_an_adapter_begins_and_moves_alike_on_both(answers_of, make_model, jobs, build, grpo, tmp_path):
     lora = {"lora_rank": 4, "lora_alpha": 8.0}
     first, second = answers_of(tmp_path, make_model(), jobs[:1], **lora)
     assert first == second

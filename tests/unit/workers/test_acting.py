@@ -168,8 +168,6 @@ class TestWeights:
         assert engine.weights_checksum() == before
 
 
-
-
 class TestNoise:
     def test_is_the_same_in_advance_as_one_by_one(self):
         environments = np.array([3, 5, 8])

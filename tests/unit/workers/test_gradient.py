@@ -2,9 +2,6 @@
 
 import importlib.util
 import pickle
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,21 +60,11 @@ def samples(sample, tiny):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory, tiny, samples, cases):
+def two_ranks(run_two_ranks, tmp_path_factory, tiny, samples, cases):
     """Where two processes that train together have left the gradients."""
     out = tmp_path_factory.mktemp("ranks")
     (out / "job").write_bytes(pickle.dumps((tiny, samples, cases)))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, SCRIPT, str(rank), "2", str(port), out / "job", out],
-                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors
-    finally:
-        for rank in ranks:
-            rank.kill()
+    run_two_ranks(SCRIPT, out / "job", out)
     return out
 
 

@@ -26,13 +26,13 @@ ODD = ("", " \n\t", "9" * 5000, "\x00\u202e\U0001f600é", "<answer>" * 300, "(((
 def check_reward(target: Any, config: Any = None, samples: Sequence[Sample] = ()) -> None:
     """Raise AssertionError unless it gives finite numbers, the same for the same sample, and what it raises is an exception.
 
-    `target`: the class, built as `target(config)`, or `target(config, "cpu")` where it scores on devices; or its extension ·
-    `samples`: some that it can score (by default answers to
-    sums); give your own when it reads columns.
+    `target`: the class, built as `target(config)`, or `target(config, "cpu")` where it scores on devices; or its extension.
+    `samples`: some that it can score (by default answers to sums); give your own when it reads columns.
     """
     reward_class, config = target_of(target, config)
     if getattr(config, "on_device", False):
-        return run_all(*_BatchCase(reward_class(config, "cpu"), list(samples) or make_samples()).checks())
+        run_all(*_BatchCase(reward_class(config, "cpu"), list(samples) or make_samples()).checks())
+        return
     case = _Case(reward_class, config, list(samples) or make_samples())
     run_all(
         case.can_be_sent_to_its_process,
@@ -41,7 +41,6 @@ def check_reward(target: Any, config: Any = None, samples: Sequence[Sample] = ()
         case.gives_the_same_again,
         case.survives_odd_responses,
     )
-    return None
 
 
 class _BatchCase:

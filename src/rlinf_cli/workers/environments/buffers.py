@@ -99,9 +99,9 @@ def _aligned(size: int) -> int:
 
 def part(observation: Observation, index: Any) -> Observation:
     """Some rows of it: views for a slice or a number, else copies."""
-    if isinstance(observation, dict):
+    if isinstance(observation, Mapping):
         return {name: array[index] for name, array in observation.items()}
-    found: Observation = cast("NDArray[Any]", observation)[index]
+    found: NDArray[Any] = observation[index]
     return found
 
 

@@ -29,10 +29,6 @@ class Partition:
         """Environments of a half on one acting rank."""
         return self.count // (self.halves * self.acting)
 
-    def first(self, simulating: int) -> int:
-        """Number of the first environment of a rank; the others follow, half by half."""
-        return simulating * self.stepped * self.halves
-
     def actors_of(self, simulating: int) -> dict[int, slice]:
         """Acting rank -> the rows of each half on this simulating rank that it answers."""
         return {acting: slice(low - simulating * self.stepped, high - simulating * self.stepped)

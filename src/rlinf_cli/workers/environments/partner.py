@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -21,9 +20,6 @@ from rlinf_cli.workers.environments.simulators import Arrival, Simulators
 
 class Partner(Protocol):
     """Of one rank of the policy, for one step. Halves are received, and sent, in turn."""
-
-    simulate_s: float
-    """Seconds for which environments were waited for."""
 
     def begin(self) -> None:
         """Raises LinkLost, as all of these; the step then begins anew."""
@@ -50,7 +46,6 @@ class Direct:
     def __init__(self, simulators: Simulators) -> None:
         self._simulators = simulators
         self._first: set[int] = set()
-        self.simulate_s = 0.0
 
     def begin(self) -> None:
         self._first = set(self._simulators.halves)
@@ -59,15 +54,11 @@ class Direct:
         if half in self._first:
             self._first.remove(half)
             return None if self._simulators.is_over else self._simulators.latest(half)
-        began = time.perf_counter()
         arrival = self._simulators.receive(half)
-        self.simulate_s += time.perf_counter() - began
         return None if self._simulators.is_over else arrival
 
     def send(self, half: int, actions: NDArray[Any]) -> None:
-        began = time.perf_counter()
         self._simulators.send(half, actions)
-        self.simulate_s += time.perf_counter() - began
 
     def end(self) -> None:
         """Nobody waits for it."""
@@ -124,21 +115,18 @@ class There:
         self._links, self._rows, self._is_mapping = links, rows, is_mapping
         self._observations, self._alive, self._rank = observations, watching(observations), rank
         self._ended: set[int] = set()
-        self.simulate_s = 0.0
 
     def begin(self) -> None:
         self._ended.clear()
         self._links.meet(self._observations)
 
     def receive(self, half: int) -> Arrival | None:
-        began = time.perf_counter()
         for simulating, link in self._links.links.items():
             kind = END if simulating in self._ended else link.receive(self._alive)
             if kind == END:
                 self._ended.add(simulating)
             elif kind != half:
                 raise LinkLost
-        self.simulate_s += time.perf_counter() - began
         # of ranks that have ended it is what they told last, for nobody
         arrivals = [posted(link.into[half], self._is_mapping) for link in self._ordered()]
         return None if len(self._ended) == len(self._rows) else beside(arrivals)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rlinf_cli.flow.exchange import Block, Shapes
 from rlinf_cli.rl.segment import Observation
+from rlinf_cli.workers.environments.buffers import part
 from rlinf_cli.workers.environments.simulators import Arrival
 
 _PLAIN = {"reward": "float32", "terminated": "bool", "truncated": "bool", "lost": "bool", "has_final": "bool",
@@ -36,7 +37,7 @@ def action_shapes(space: Space[Any], count: int, chunk: int) -> Shapes:
 def parts_of(space: Space[Any]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Name -> shape and type of each array of an element; one name, which is empty, where it is a single array."""
     if isinstance(space, Dict):
-        return {name: part for name in space for part in parts_of(space[name]).values()}
+        return {name: one for name in space for one in parts_of(space[name]).values()}
     assert space.dtype is not None
     return {"": (tuple(space.shape or ()), str(np.dtype(space.dtype)))}
 
@@ -61,7 +62,7 @@ def posted(block: Block, is_mapping: bool) -> Arrival:
     arrays = block.arrays
     finals = _part(arrays, _FINAL, is_mapping)
     return Arrival(_part(arrays, _OBSERVATION, is_mapping), arrays["reward"], arrays["terminated"], arrays["truncated"],
-                   arrays["lost"], {int(row): row_of(finals, int(row)) for row in np.flatnonzero(arrays["has_final"])},
+                   arrays["lost"], {int(row): part(finals, int(row)) for row in np.flatnonzero(arrays["has_final"])},
                    arrays["numbers"], arrays["ages"], arrays["tasks"])
 
 
@@ -81,7 +82,7 @@ def beside(arrivals: list[Arrival]) -> Arrival:
     final = {row + offset: one for arrival, offset in zip(arrivals, offsets, strict=False) for row, one in arrival.final.items()}
     observations = [named(one.observation) for one in arrivals]
     whole = {name: np.concatenate([one[name] for one in observations]) for name in observations[0]}
-    return Arrival(_unnamed(whole, isinstance(arrivals[0].observation, Mapping)), joined("reward"), joined("terminated"),
+    return Arrival(unnamed(whole, isinstance(arrivals[0].observation, Mapping)), joined("reward"), joined("terminated"),
                    joined("truncated"), joined("lost"), final, joined("numbers"), joined("ages"), joined("tasks"))
 
 
@@ -90,16 +91,13 @@ def named(observation: Observation) -> Mapping[str, NDArray[Any]]:
     return observation if isinstance(observation, Mapping) else {"": observation}
 
 
-def row_of(observation: Observation, row: int) -> Observation:
-    return {name: array[row] for name, array in observation.items()} if isinstance(observation, Mapping) else observation[row]
-
-
-def _unnamed(arrays: Mapping[str, NDArray[Any]], is_mapping: bool) -> Observation:
+def unnamed(arrays: Mapping[str, NDArray[Any]], is_mapping: bool) -> Observation:
+    """The observation that was `named`."""
     return arrays if is_mapping else arrays[""]
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], kind: str, is_mapping: bool) -> Observation:
-    return _unnamed({name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}, is_mapping)
+    return unnamed({name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}, is_mapping)
 
 
 def size(space: Space[Any]) -> int:

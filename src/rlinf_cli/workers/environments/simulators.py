@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,22 +41,12 @@ class Arrival:
 MakePool = Callable[[Callable[[int], Start]], Pool]
 
 
-@dataclass
 class _Rows:
     """Of all environments of the rank."""
 
-    count: int
-    returned: NDArray[np.float64] = field(init=False)
-    length: NDArray[np.int64] = field(init=False)
-    success: NDArray[np.bool_] = field(init=False)
-    ages: NDArray[np.int64] = field(init=False)
-    numbers: NDArray[np.int64] = field(init=False)
-    tasks: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.returned = np.zeros(self.count)
-        self.success = np.zeros(self.count, np.bool_)
-        self.length, self.ages, self.numbers, self.tasks = (np.zeros(self.count, np.int64) for _ in range(4))
+    def __init__(self, count: int) -> None:
+        self.returned, self.success = np.zeros(count), np.zeros(count, np.bool_)
+        self.length, self.ages, self.numbers, self.tasks = (np.zeros(count, np.int64) for _ in range(4))
 
 
 class Simulators:
@@ -72,24 +62,17 @@ class Simulators:
         self._plan, self._tasks, self.first = plan, tasks, first
         self._rows = _Rows(count)
         self._running: list[Numbered] = []
+        """Episodes under way."""
         self._next: list[deque[Numbered]] = [deque() for _ in range(count)]
         self.episodes: list[Episode] = []
         self._pool = make(self._ask)
         self.size = self._pool.size
-        self._latest: dict[int, Arrival] = {}
+        self._latest: dict[int, Observation] = {}
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
 
     @property
     def halves(self) -> range:
         return range(len(self._next) // self.size)
-
-    @property
-    def pool(self) -> Pool:
-        return self._pool
-
-    def running(self, half: int) -> list[Numbered]:
-        """Episodes under way, by row."""
-        return self._running[half * self.size : (half + 1) * self.size]
 
     def begin(self) -> None:
         """New episodes everywhere."""
@@ -100,8 +83,7 @@ class Simulators:
             rows = self._slice(half)
             for i in range(len(self._next))[rows]:
                 self._enter(i)
-            observation = self._pool.reset(half, [one.start for one in self._running[rows]])
-            self._latest[half] = self._arrival(half, observation)
+            self._latest[half] = self._pool.reset(half, [one.start for one in self._running[rows]])
             self._see(half)
 
     @property
@@ -115,8 +97,7 @@ class Simulators:
 
     def latest(self, half: int) -> Arrival:
         """What `receive` gave last, or `begin`, as if nothing had come before."""
-        latest = self._latest[half]
-        return self._arrival(half, latest.observation)
+        return self._arrival(half, self._latest[half])
 
     def send(self, half: int, actions: NDArray[Any]) -> None:
         self._pool.send(half, actions)
@@ -133,11 +114,10 @@ class Simulators:
             self._change(rows.start + row, row, stepped)
         final = {row: one for row, one in stepped.final_observations.items()
                  if stepped.truncated[row] and not stepped.terminated[row]}
-        arrival = self._arrival(half, stepped.observation, stepped.reward, stepped.terminated, stepped.truncated, stepped.lost,
-                                final)
-        self._latest[half] = arrival
+        self._latest[half] = stepped.observation
         self._see(half)
-        return arrival
+        return self._arrival(half, stepped.observation, stepped.reward, stepped.terminated, stepped.truncated, stepped.lost,
+                             final)
 
     def take_episodes(self) -> list[Episode]:
         """Those that have ended since this was asked last."""

@@ -15,6 +15,7 @@ from rlinf_cli.errors import UsageError
 
 TRIALS = 100
 """Episodes that are evaluated of a task whose initial states are drawn from the seed."""
+_EVALUATION = 0x6576616C
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +100,3 @@ def _trials(config: RunConfig, environment: Environment, task: str) -> list[Star
     seeds = np.random.SeedSequence([config.seed, _EVALUATION]).generate_state(count).tolist()
     return [Start(seed, task, trial % states if states else -1) for trial, seed in enumerate(seeds)]
 
-
-_EVALUATION = 0x6576616C

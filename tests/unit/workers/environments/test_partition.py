@@ -22,7 +22,7 @@ class TestEveryEnvironment:
             numbers = partition.environments(acting, half)
             for simulating, mine in partition.simulators_of(acting).items():
                 rows = partition.actors_of(simulating)[acting]
-                first = partition.first(simulating) + half * partition.stepped
+                first = (simulating * partition.halves + half) * partition.stepped
                 assert numbers[mine].tolist() == list(range(first, first + partition.stepped))[rows]
 
     def test_has_one_link(self, shape):

@@ -59,7 +59,7 @@ def test_the_first_episodes_of_an_evaluation(monkeypatch, counting):
     for step in itertools.count():
         if simulators.is_over:
             break
-        lost = step == 4 and simulators.pool.restarts == 0  # the process of row 0, in the middle of episode 2
+        lost = step == 4 and simulators._pool.restarts == 0  # the process of row 0, in the middle of episode 2
         simulators.send(0, np.array([counting.KILL if lost else 0.0, 0.0]))
         simulators.receive(0)
     episodes = sorted(simulators.take_episodes(), key=lambda episode: episode.number)

@@ -21,6 +21,9 @@ def _workflow(config: Any) -> Iterator[str]:
     if config.workflow == "supervised":
         yield (f"workflow=supervised has no rewards, which algorithm.name={config.algorithm.name} learns from: use "
                "algorithm.name=sft or workflow=reasoning")
+    if config.workflow == "cloning":
+        yield (f"workflow=cloning shows demonstrations, which algorithm.name={config.algorithm.name} does not learn from: use "
+               "workflow=embodied or algorithm.name=bc")
 
 
 def _environments(keys: GRPOConfig) -> Iterator[str]:

@@ -67,6 +67,9 @@ class PPOConfig:
         if config.workflow == "supervised":
             yield (f"workflow=supervised has no rewards, which algorithm.name={config.algorithm.name} learns from: use "
                    "algorithm.name=sft or workflow=reasoning")
+        if config.workflow == "cloning":
+            yield (f"workflow=cloning shows demonstrations, which algorithm.name={config.algorithm.name} does not learn from: "
+                   "use workflow=embodied or algorithm.name=bc")
         if config.workflow == "embodied":
             if self.kl_coef:
                 yield (f"algorithm.kl_coef is {self.kl_coef}, but there is no reference model in an environment: give "

@@ -45,8 +45,6 @@ class StepMeasurements:
     def __init__(self, config: RunConfig, roles: Sequence[Role]) -> None:
         self._config, self._roles = config, {role.name: role for role in roles}
         self._measured = {role.name: _RoleSteps() for role in roles}
-        self._circles: dict[str, list[BatchPoint]] = {role.circle: [] for role in roles if role.circle}
-        """Of the roles that pass items around, as a whole."""
         self._lengths: list[int] = []
         self._sync: dict[int, list[float]] = defaultdict(list)
         self._between: dict[int, list[float]] = defaultdict(list)
@@ -65,16 +63,13 @@ class StepMeasurements:
                 _add_usage(measured, report.usage[name], ranks[name], report.count)
             elif seconds := computed(name, report.time):
                 measured.points.append(batch_point(report, ranks[name], max(seconds.values()), self._chunks(name, report)))
-        for circle, points in self._circles.items():
-            points.append(as_a_whole([role for role, one in self._roles.items() if one.circle == circle], report, ranks))
         for (name, kind), took in report.moves.items():
             self._measured[name].moves.setdefault(kind, []).append(took)
 
     def profile(self, hardware: str, device_memory: float = float("inf")) -> Profile:
         """What has been measured."""
         return Profile(
-            self._config.workflow, {**{name: self._role(name, found) for name, found in self._measured.items()},
-                                    **{name: RoleProfile(name, tuple(points)) for name, points in self._circles.items()}},
+            self._config.workflow, {name: self._role(name, found) for name, found in self._measured.items()},
             tuple(self._lengths), self._config.rollout.group_size, {}, _at_most(self._sync), _at_most(self._between),
             hardware, device_memory, versions(), settings(self._config), "measured",
             datetime.now(timezone.utc).isoformat(timespec="seconds"))

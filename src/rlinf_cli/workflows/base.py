@@ -26,9 +26,6 @@ class Role:
     """Holds what is trained: gets the checkpoint on resume and writes its own part of it."""
     scores: bool = False
     """Computes with a model of its own on whole sequences: what its worker does, it does on devices."""
-    circle: str = ""
-    """Name of the stage that it forms with those that it passes items around with in a circle, such as `environment+rollout`:
-    they are measured and placed as one."""
     chunked: bool = False
     """Takes its items in chunks: its constructor has a keyword `granularity`, their bounds (or None)."""
 

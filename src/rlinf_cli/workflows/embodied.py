@@ -14,17 +14,13 @@ if TYPE_CHECKING:
     from rlinf_cli.flow.channel import Channel
 
 
-CIRCLE = "environment+rollout"
-"""The stage of both."""
-
-
 class Embodied:
     """Environments and policy pass observations and actions around in a circle, a step's worth at a time."""
 
     def roles(self, config: RunConfig) -> list[Role]:
         return [
-            Role("environment", "rlinf_cli.workers.environment:EnvironmentWorker", circle=CIRCLE),
-            Role("rollout", "rlinf_cli.workers.acting:PolicyWorker", circle=CIRCLE),
+            Role("environment", "rlinf_cli.workers.environment:EnvironmentWorker"),
+            Role("rollout", "rlinf_cli.workers.acting:PolicyWorker"),
             Role("actor", "rlinf_cli.workers.embodied_actor:EmbodiedActorWorker", stateful=True),
         ]
 

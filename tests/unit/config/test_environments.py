@@ -48,6 +48,12 @@ class TestName:
 
 
 class TestMistakes:
+    @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+    def test_an_algorithm_of_rewards_on_demonstrations(self, installed, algorithm):
+        config = resolved(installed, "workflow=cloning", env="CartPole-v1", algo=algorithm)
+        with pytest.raises(ConfigError, match=rf"workflow=cloning .* which algorithm\.name={algorithm} does not learn from"):
+            check(config)
+
     def test_an_environment_that_there_is_not(self, installed):
         with pytest.raises(ConfigError, match=r"env\.name=gymnasum.*unknown environment 'gymnasum'.*[Dd]id you mean 'gymnasium'"):
             resolved(installed, env="gymnasum")

@@ -41,10 +41,11 @@ def rlinf_in():
 class Running:
     """A command under way, in a process group of its own as a terminal's foreground job is."""
 
-    def __init__(self, words, directory):
+    def __init__(self, words, directory, environment):
         self.log = directory / "output.txt"
         self.process = subprocess.Popen([sys.executable, "-m", "rlinf_cli", *map(str, words)], cwd=directory, text=True,
-                                        stdout=self.log.open("w"), stderr=subprocess.STDOUT, start_new_session=True)
+                                        stdout=self.log.open("w"), stderr=subprocess.STDOUT, start_new_session=True,
+                                        env=os.environ | environment)
 
     def wait_for(self, condition, timeout=120):
         deadline = time.monotonic() + timeout
@@ -72,8 +73,8 @@ def start(tmp_path):
     """Start `rlinf WORDS` in an empty directory; killed with all it started when the test ends."""
     started = []
 
-    def begin(*words):
-        started.append(Running(on_one_device(words), tmp_path))
+    def begin(*words, **environment):
+        started.append(Running(on_one_device(words), tmp_path, environment))
         return started[-1]
 
     yield begin

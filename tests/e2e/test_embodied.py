@@ -27,8 +27,11 @@ def test_trains_goes_on_as_if_it_had_not_been_stopped_and_is_evaluated(rlinf, tm
     rlinf("train", "--resume", "a@2", "--steps", "4", *apart, check=True)
     assert rows(tmp_path / "runs/a") == whole
 
-    document = json.loads(rlinf("eval", "a", "eval.parallel=3", "--json", "--devices", "cpu:1", check=True).stdout)
+    document = json.loads(rlinf("eval", "a", "eval.parallel=3", "--json", "--devices", "cpu:1", "--out", "all.jsonl",
+                                check=True).stdout)
     [task] = document["tasks"]
     assert task["successes"] == whole[4]["eval/CartPole-v1/successes"]
     assert task["trials"] == len(task["episodes"]) == 6
+    written = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [row["return"] for row in written] == [row["return"] for row in task["episodes"]]
     assert task["reward"] == pytest.approx(whole[4]["eval/CartPole-v1/reward/mean"])

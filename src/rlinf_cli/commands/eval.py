@@ -50,11 +50,13 @@ def evaluate(policy: str, arguments: Sequence[str], data: str | None, k: int | N
 
 def _rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str]]:
     yield "policy", document["policy"]
-    yield from _episode_rows(document) if "environment" in document else _answer_rows(document, out)
+    yield from _episode_rows(document) if "environment" in document else _answer_rows(document)
+    if out is not None:
+        yield "samples", str(out)
     yield "time", f"{document['seconds']:.1f} s on {document['devices']} device{'s' * (document['devices'] > 1)}"
 
 
-def _answer_rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[str, str]]:
+def _answer_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     k, sampled = document["k"], f"temperature {document['temperature']:g}, seed {document['seed']}"
     for task in document["tasks"]:
         yield "data", f"{task['task']}, {task['prompts']} prompts, {k} response{'s' * (k > 1)} to each ({sampled})"
@@ -65,8 +67,6 @@ def _answer_rows(document: dict[str, Any], out: Path | None) -> Iterator[tuple[s
                 yield name, _rate(task, name, document["confidence"])
         yield "reward", f"{task['reward']:.3f}" + (f", {task['errors']} responses without one" if task["errors"] else "")
         yield "length", f"{task['response_len']:.1f} tokens, {100 * task['truncated']:.0f} % cut off"
-    if out is not None:
-        yield "samples", str(out)
 
 
 def _episode_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:

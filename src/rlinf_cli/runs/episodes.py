@@ -15,7 +15,7 @@ from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.errors import RunError
 from rlinf_cli.rl.segment import Episode
 from rlinf_cli.rl.success import mean_at, mean_interval, pass_at, pass_interval
-from rlinf_cli.rl.trajectory import Prompt, Sample
+from rlinf_cli.rl.trajectory import Prompt
 from rlinf_cli.runs.evaluation import Recurring
 from rlinf_cli.runs.videos import named
 from rlinf_cli.workflows.base import Workflow
@@ -35,8 +35,8 @@ class EpisodesResult:
     """Least return of a success, where the simulator does not say."""
 
     @property
-    def samples(self) -> list[Sample]:
-        return []
+    def samples(self) -> list[Episode]:
+        return list(self.episodes)
 
     @property
     def videos(self) -> dict[str, bytes]:

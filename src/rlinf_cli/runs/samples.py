@@ -1,4 +1,4 @@
-"""`samples.jsonl`: what the policy was asked, what it said and what that earned."""
+"""`samples.jsonl`: what the policy was asked, what it said and what that earned; of episodes, how they began and ended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rlinf_cli.rl.segment import Episode
 from rlinf_cli.runs.jsonl import StepLines, finite_or_none, read_lines
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class SamplesWriter:
                  traceback: TracebackType | None) -> None:
         self.close()
 
-    def write(self, step: int, samples: Iterable[Sample]) -> None:
-        """Append the samples of one step. Raises ValueError and RunError as `MetricsWriter.write`."""
+    def write(self, step: int, samples: Iterable[Sample | Episode]) -> None:
+        """Append the samples, or the episodes, of one step. Raises ValueError and RunError as `MetricsWriter.write`."""
         self._lines.write(step, [_line(sample) for sample in samples])
 
     def close(self) -> None:
@@ -39,7 +40,11 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     return list(read_lines(path))
 
 
-def _line(sample: Sample) -> dict[str, Any]:
+def _line(sample: Sample | Episode) -> dict[str, Any]:
+    if isinstance(sample, Episode):
+        return {"id": sample.id, "task": sample.task, "state": sample.state, "seed": sample.seed,
+                "return": finite_or_none(sample.returned), "length": sample.length, "success": sample.success,
+                "truncated": sample.truncated}
     line = {"id": sample.id, "prompt": sample.prompt, "response": sample.response, "answer": sample.answer,
             "reward": finite_or_none(sample.reward),
             "rewards": {name: finite_or_none(value) for name, value in sample.rewards.items()},

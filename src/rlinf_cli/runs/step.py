@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rlinf_cli.flow.channel import Channel
 from rlinf_cli.flow.errors import ChannelError
 from rlinf_cli.flow.handle import Handle
+from rlinf_cli.rl.segment import Episode
 from rlinf_cli.rl.trajectory import Prompt, Sample
 from rlinf_cli.runs.breakdown import StepTime
 from rlinf_cli.scheduling.graph import Called, Flowed
@@ -25,7 +26,7 @@ class StepReport:
     """Counts from 1; 0: the evaluation before the first step."""
     metrics: dict[str, float] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
-    evaluated: list[Sample] = field(default_factory=list)
+    evaluated: list[Sample | Episode] = field(default_factory=list)
     """Samples of the evaluation after the step."""
     videos: dict[str, bytes] = field(default_factory=dict)
     """Name of the file -> its content, of episodes of the evaluation."""

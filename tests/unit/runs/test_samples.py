@@ -5,6 +5,7 @@ import math
 import pytest
 
 from rlinf_cli.errors import RunError
+from rlinf_cli.rl.segment import Episode
 from rlinf_cli.runs.samples import SamplesWriter, read_samples
 
 
@@ -30,6 +31,13 @@ def test_a_sample_without_a_reward_says_why(path, sample):
     assert line["rewards"] == {"format": None}
     assert line["error"] == "timed out after 5 s"
     assert line["answer"] is None
+
+
+def test_an_episode_tells_where_it_began_and_how_it_ended(path):
+    with SamplesWriter(path, 0) as samples:
+        samples.write(2, [Episode("0-7", 0, 7, "", "lift", 41, 3, 0.5, 20, None, True, b"a video")])
+    assert read_samples(path) == [{"step": 2, "id": "0-7", "task": "lift", "state": 3, "seed": 41, "return": 0.5, "length": 20,
+                                   "success": None, "truncated": True}]
 
 
 def test_a_step_without_samples_writes_nothing(path):

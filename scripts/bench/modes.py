@@ -12,7 +12,8 @@ three draws together. Ratios:
 `async_*`: time of synchronous temporal over that of asynchronous, S=4 · `max_staleness`: the oldest token that was trained ·
 `overhead`: share of a synchronous step that is the program's own, where a response takes 50 ms.
 In `raw`: the curve over S, and `ideal`, the ratio of an executor that costs nothing (computed, with the same lengths):
-what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses.
+what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses. `machine_s` says how fast
+the machine was: the overhead is of its processors, a response of 50 ms is not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +185,15 @@ def framework_share(scratch: Path) -> dict:
     """Of a step on one device whose responses take 50 ms each: four waves of them, and as long to train."""
     one = run(scratch / "overhead", Case("constant", 0.05, 0), WARM + STEPS, "rollout+reward+actor:0", 0)
     step = one["seconds"] / STEPS
-    return {"step_s": round(step, 4), "share": round(1 - 2 * SAMPLES / SLOTS * 0.05 / step, 4)}
+    return {"step_s": round(step, 4), "share": round(1 - 2 * SAMPLES / SLOTS * 0.05 / step, 4), "machine_s": machine()}
+
+
+def machine() -> float:
+    """Seconds of ten million additions in Python: what the program's own work takes goes with it, what is slept does not."""
+    began, total = time.perf_counter(), 0
+    for number in range(10_000_000):
+        total += number
+    return round(time.perf_counter() - began, 3)
 
 
 def lines(path: Path) -> list[dict]:

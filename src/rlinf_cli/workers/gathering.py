@@ -19,12 +19,15 @@ class StepSamples:
     def __init__(self, algorithm: Algorithm, rollout: RolloutConfig) -> None:
         self._algorithm, self._rollout = algorithm, rollout
         self._rounds: list[list[Sample]] = []
+        self._taking: list[Sample] | None = None
+        """Those that take part, once somebody has asked."""
 
     def add(self, groups: Iterable[SampleGroup]) -> None:
         """A round; nothing at all is none."""
         samples = sorted((sample for group in groups for sample in group), key=lambda one: one.id)
         if samples:
             self._rounds.append(samples)
+            self._taking = None
 
     @property
     def all(self) -> list[Sample]:
@@ -63,7 +66,9 @@ class StepSamples:
     def _taking_part(self) -> list[Sample]:
         if self._algorithm.supervised:
             return self.all
-        return taking_part(trainable(self.all), self._algorithm, self._rollout.max_new_tokens)
+        if self._taking is None:
+            self._taking = taking_part(trainable(self.all), self._algorithm, self._rollout.max_new_tokens)
+        return self._taking
 
     def _dynamic(self) -> dict[str, float]:
         surplus = _prompts(self._taking_part()) - self._rollout.prompts

@@ -80,7 +80,7 @@ class Generator:
     def measure_decoding(self, prompts: Sequence[Prompt], seconds: float) -> Usage:
         """Decode steps of 1, 2, 4, ... responses at once, up to the engine's capacity, each number once at least and all of them
         again until so many seconds are over. Responses have one length, which only the prompts and the engine bound."""
-        ids = [self.encoder.encode(prompt)[1] for prompt in prompts]
+        ids = [ids for _, ids in self.encoder.encode_all(prompts)]
         capacity, deadline = self.engine.capacity, time.monotonic() + seconds
         rounds = itertools.count()
         self.share.usage()
@@ -180,7 +180,8 @@ class _Answering:
         if not leases:
             return
         tasks, encoder = self._generator.tasks, self._generator.encoder
-        groups = [_Group(lease, *encoder.encode(lease.item), tasks[lease.item.evaluation]) for lease in leases]
+        encoded = encoder.encode_all([lease.item for lease in leases])
+        groups = [_Group(lease, *one, tasks[lease.item.evaluation]) for lease, one in zip(leases, encoded, strict=True)]
         self._evaluation = groups[-1].prompt.evaluation
         if any(group.prompt.evaluation for group in groups):
             self._share.begin_evaluation(self._stake)

@@ -33,11 +33,11 @@ class ActorCritic(Observing):
         self.head = head(width, action_space, config.log_std, config.squash)
         self.noise_size = self.head.noise_size
 
-    @torch.no_grad()
     def act(self, observation: Tensors, noise: Tensor, deterministic: bool = False) -> Acted:
-        x = self._read(observation)
-        drawn = self.head.draw(self.actor(x), noise, deterministic)
-        return Acted(drawn.actions, drawn.sampled, drawn.logprobs, None if self.is_apart else self.critic(x)[:, 0])
+        with torch.no_grad():
+            x = self._read(observation)
+            drawn = self.head.draw(through(self.actor, x), noise, deterministic)
+            return Acted(drawn.actions, drawn.sampled, drawn.logprobs, None if self.is_apart else through(self.critic, x)[:, 0])
 
     def evaluate(self, observation: Tensors, sampled: Tensor) -> Evaluated:
         x = self._read(observation)
@@ -55,6 +55,14 @@ class ActorCritic(Observing):
     def _read(self, observation: Tensors) -> Tensor:
         """What actor and critic see, float32 [N, size + seen]."""
         return self._vectors(observation)
+
+
+def through(layers: nn.Sequential, x: Tensor) -> Tensor:
+    """As `layers(x)` without hooks, which nobody has when a policy acts: for few environments calling modules takes as long as
+    what they compute."""
+    for layer in layers:
+        x = through(layer, x) if isinstance(layer, nn.Sequential) else layer.forward(x)
+    return x
 
 
 def tower(inputs: int, hidden: Sequence[int], activation: str) -> tuple[nn.Sequential, int]:

@@ -20,6 +20,9 @@ from torch import Tensor, nn
 SMALL_GAIN = 0.01
 """Of the layer that actions come from: they hardly depend on the observation at first."""
 
+LARGEST_SHARE = 1 - 2**-22
+"""Of a whole: in float32 any number times this is less than it."""
+
 NEAR_BOUND = 0.99
 """Of 1: the furthest that a squashed action is taken to have been drawn."""
 
@@ -70,7 +73,7 @@ class Gaussian(nn.Module):
         keep_bounds(self, space)
 
     def draw(self, features: Tensor, noise: Tensor, deterministic: bool) -> Drawn:
-        mean = self.mean(features)
+        mean = self.mean.forward(features)
         sampled = mean if deterministic else mean + self.log_std.exp() * noise
         return Drawn(self._bounded(sampled).reshape(-1, *self._shape), sampled, self._logprob(mean, sampled))
 
@@ -108,7 +111,7 @@ class Categorical(nn.Module):
         self.logits = linear(features, count, SMALL_GAIN)
 
     def draw(self, features: Tensor, noise: Tensor, deterministic: bool) -> Drawn:
-        distribution = torch.log_softmax(self.logits(features), 1)
+        distribution = torch.log_softmax(self.logits.forward(features), 1)
         index = distribution.argmax(1) if deterministic else choose(distribution, noise[:, 0])
         return Drawn(index + self._start, index, distribution.gather(1, index[:, None]))
 
@@ -126,7 +129,6 @@ class Categorical(nn.Module):
 def choose(distribution: Tensor, noise: Tensor) -> Tensor:
     """An index for each row of log-probabilities [N, n], by standard normal noise [N]; int64 [N]."""
     cumulated = distribution.exp().cumsum(1)
-    below = torch.special.ndtr(noise)[:, None] * cumulated[:, -1:]
-    # what is beyond the last possible one is impossible
-    index: Tensor = ((cumulated <= below) & (cumulated < cumulated[:, -1:])).sum(1)
-    return index
+    # less than 1: what is beyond the last possible one is impossible
+    below = torch.special.ndtr(noise)[:, None].clamp(max=LARGEST_SHARE) * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, below, right=True)[:, 0]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 EPSILON = 1e-8
 """Added to the variance."""
@@ -32,8 +31,8 @@ class RunningNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, size] to the same."""
-        scaled = functional.batch_norm(x, self.mean, self.variance, eps=EPSILON)
-        return scaled.clamp(-LIMIT, LIMIT)
+        scaled = torch.batch_norm(x, None, None, self.mean, self.variance, False, 0.0, EPSILON, False)
+        return scaled.clamp_(-LIMIT, LIMIT)
 
     @torch.no_grad()
     def statistics(self, x: Tensor) -> dict[str, Tensor]:

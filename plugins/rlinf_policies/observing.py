@@ -33,7 +33,7 @@ class Observing(nn.Module):
     def _vectors(self, observation: Tensors) -> Tensor:
         """float32 [N, size]; of an observation that has some."""
         x = flat(observation, self._sizes)
-        return x if self.norm is None else self.norm(x)
+        return x if self.norm is None else self.norm.forward(x)
 
 
 def flat(observation: Tensors, sizes: Mapping[str, int]) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlinf_cli.api import Adapter, Ranks, Sample, TrainItem, ValueItem
 from rlinf_torch import checkpoint
+from rlinf_torch.accounts import Accounts, Tally, merge
 from rlinf_torch.distributed import RankGroup
 from rlinf_torch.microbatch import MicroBatch, Rows, micro_batch, plan
 from rlinf_torch.offloading import DeviceMemory, give_back, move, resting_place
@@ -26,21 +27,6 @@ from rlinf_torch.trainer_config import TorchTrainerConfig
 
 Item = TypeVar("Item", TrainItem, ValueItem)
 Batch = TypeVar("Batch")
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What an optimiser step has seen so far: on one micro-batch, one rank, or all of them."""
-
-    tokens: int = 0
-    weights: float = 0.0
-    """Sum of the tokens' shares: 1 over a whole optimiser step, less under `sequence-sum`."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """The loss and what the loss function measured: sums with these weights."""
-    sums: Mapping[str, float] = field(default_factory=dict)
-    """Sums over tokens."""
-    largest: Mapping[str, float] = field(default_factory=dict)
-    """Of all tokens."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +48,7 @@ class ModelTrainer:
     def __init__(self, config: TorchTrainerConfig, policy: Policy, device: str, ranks: Ranks, total_steps: int) -> None:
         self._config, self._device, self._rank = config, torch.device(device), ranks.rank
         self._group = RankGroup(ranks, self._device)
+        self._accounts = Accounts(self._group)
         self._policy = policy
         self._policy.model.to(self._device)
         self._optimiser = Optimiser(policy.trained, config, total_steps) if total_steps else None
@@ -103,11 +90,10 @@ class ModelTrainer:
     def finish(self, scale: float) -> dict[str, float]:
         optimiser, role = self._require_optimiser(), self.role
         own, self._tallies = merge(self._tallies), []
-        tally = merge(self._group.gather(own))
+        tally = self._accounts.exchange(own, self._gradients(scale))
         if not tally.tokens:
             raise ValueError("an optimiser step needs at least one trained token")
         loss = scale * tally.metrics[f"{role}/loss"]
-        self._group.sum(self._gradients(scale))
         norm = optimiser.gradient_norm()
         self._require_finite(loss, norm.item())
         return {
@@ -212,21 +198,3 @@ def read(seen: Seen) -> Tally:
     metrics, sums, largest = ({name: value.item() for name, value in found.items()}
                               for found in (seen.metrics, seen.sums, seen.largest))
     return Tally(seen.tokens, seen.weights.item(), metrics, sums, largest)
-
-
-def merge(tallies: Sequence[Tally]) -> Tally:
-    """The tally of all together."""
-    largest: dict[str, float] = {}
-    for tally in tallies:
-        largest |= {name: max(value, largest.get(name, value)) for name, value in tally.largest.items()}
-    return Tally(sum(tally.tokens for tally in tallies), sum(tally.weights for tally in tallies),
-                 added(tally.metrics for tally in tallies), added(tally.sums for tally in tallies), largest)
-
-
-def added(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Sums by name."""
-    total: dict[str, float] = {}
-    for row in rows:
-        for name, value in row.items():
-            total[name] = total.get(name, 0.0) + value
-    return total

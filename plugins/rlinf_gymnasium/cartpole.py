@@ -37,7 +37,8 @@ class CartPole(VectorWrapper):
         super().__init__(env)
         self._cartpole: Any = env.unwrapped
         # what policies draw is an action: to look at each one takes a fifth of a step
-        self._cartpole.action_space = _Anything()
+        anything: Any = _Anything()
+        self._cartpole.action_space = anything
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.DISABLED}
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[NDArray[np.float32], dict[str, Any]]:

@@ -26,6 +26,7 @@ from rlinf_torch.noise import uniforms
 from rlinf_torch.offloading import DeviceMemory, MappedMemory, PinnedMemory, give_back
 from rlinf_torch.sampling import sample
 from rlinf_torch.slots import Running, SlotTable, running
+from rlinf_torch.stopping import Stopping
 from rlinf_torch.turns import FairLock
 
 T = TypeVar("T")
@@ -54,10 +55,10 @@ class TorchEngine:
         if max_sequence > self._decoder.longest:
             raise UsageError(f"prompt and response may have {max_sequence} tokens together, but the model in {model} "
                              f"was made for {self._decoder.longest}: lower rollout.max_prompt_tokens or "
-                             "rollout.max_new_tokens")
+                             "rollout.max_new_tokens (with an agent: agent.max_tokens)")
         self._lock, self._changed, self._paused = FairLock(), threading.Event(), False
         self._slots, self._room = SlotTable(config.slots), (0, 0)
-        self._invariant = config.batch_invariant
+        self._invariant, self._stopping = config.batch_invariant, Stopping(model)
         self._waiting: deque[Running] = deque()
         self._ended: list[Completion] = []
         self._ids: set[str] = set()
@@ -70,9 +71,10 @@ class TorchEngine:
             if request.id in self._ids or request.id in new:
                 raise ValueError(f"request {request.id} has been submitted already")
             new.add(request.id)
+        started = [running(request, self._stopping) for request in requests]
         with self._lock:
             self._ids |= new
-            self._waiting.extend(map(running, requests))
+            self._waiting.extend(started)
 
     def collect(self, timeout: float | None = None) -> list[Completion]:
         deadline = float("inf") if timeout is None else time.monotonic() + timeout

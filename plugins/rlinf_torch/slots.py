@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlinf_cli.api import Completion, Finish, Request
 from rlinf_torch.noise import request_key
 from rlinf_torch.sampling import Knobs
+from rlinf_torch.stopping import Stopping, Watch
 
 
 @dataclass(slots=True)
@@ -22,6 +23,9 @@ class Running:
     prompt: bytes
     """The prompt's token ids; equal for requests that can share a prefill."""
     stops: frozenset[int]
+    watch: Watch | None = None
+    """For texts that end the response."""
+    has_stopped: bool = False
     prefilled: int = -1
     """Policy version that read the prompt."""
     tokens: list[int] = field(default_factory=list)
@@ -33,18 +37,19 @@ class Running:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.versions.append(version)
-        return token in self.stops or len(self.tokens) == self.request.sampling.max_new_tokens
+        self.has_stopped = token in self.stops or (self.watch is not None and self.watch.completes(self.tokens))
+        return self.has_stopped or len(self.tokens) == self.request.sampling.max_new_tokens
 
     def completion(self, aborted: bool = False) -> Completion:
-        stopped = bool(self.tokens) and self.tokens[-1] in self.stops
-        finish: Finish = "abort" if aborted else "stop" if stopped else "length"
+        finish: Finish = "abort" if aborted else "stop" if self.has_stopped else "length"
         return Completion(self.request.id, np.array(self.tokens, np.int32), np.array(self.logprobs, np.float32),
                           np.array(self.versions, np.int32), finish)
 
 
-def running(request: Request) -> Running:
+def running(request: Request, stopping: Stopping) -> Running:
+    """Raises ValueError as `Stopping.watch`."""
     return Running(request, request.prompt_ids.astype(np.int32, copy=False).tobytes(),
-                   frozenset(request.sampling.stop_token_ids))
+                   frozenset(request.sampling.stop_token_ids), stopping.watch(request.sampling.stop))
 
 
 class SlotTable:

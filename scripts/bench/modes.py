@@ -12,8 +12,8 @@ three draws together. Ratios:
 `async_*`: time of synchronous temporal over that of asynchronous, S=4 · `max_staleness`: the oldest token that was trained ·
 `overhead`: share of a synchronous step that is the program's own, where a response takes 50 ms.
 In `raw`: the curve over S, and `ideal`, the ratio of an executor that costs nothing (computed, with the same lengths):
-what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses. `machine_s` says how fast
-the machine was: the overhead is of its processors, a response of 50 ms is not.
+what is missing to it is overhead; what is missing beyond it is the critical path of the longest responses. `machine_s` says how
+fast the machine was: the overhead is of its processors, a response of 50 ms is not.
 """
 
 from __future__ import annotations

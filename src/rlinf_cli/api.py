@@ -9,8 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlinf_cli.commands._shell import emit as emit
+    from rlinf_cli.commands._shell import table as table
     from rlinf_cli.config.rules import key as key
     from rlinf_cli.config.schema import RunConfig as RunConfig
+    from rlinf_cli.contracts.agent import Agent as Agent
+    from rlinf_cli.contracts.agent import Conversation as Conversation
+    from rlinf_cli.contracts.agent import EpisodeOver as EpisodeOver
+    from rlinf_cli.contracts.agent import Turn as Turn
     from rlinf_cli.contracts.algorithm import Algorithm as Algorithm
     from rlinf_cli.contracts.algorithm import LossInputs as LossInputs
     from rlinf_cli.contracts.algorithm import Returns as Returns
@@ -39,6 +45,9 @@ if TYPE_CHECKING:
     from rlinf_cli.contracts.sources import BatchReward as BatchReward
     from rlinf_cli.contracts.sources import ModelSource as ModelSource
     from rlinf_cli.contracts.sources import Reward as Reward
+    from rlinf_cli.contracts.tool import Tool as Tool
+    from rlinf_cli.contracts.tool import ToolError as ToolError
+    from rlinf_cli.contracts.tool import ToolSpec as ToolSpec
     from rlinf_cli.contracts.trainer import Adapter as Adapter
     from rlinf_cli.contracts.trainer import LossFunction as LossFunction
     from rlinf_cli.contracts.trainer import Ranks as Ranks
@@ -97,6 +106,7 @@ if TYPE_CHECKING:
     from rlinf_cli.rl.segment import Segment as Segment
     from rlinf_cli.rl.trajectory import Finish as Finish
     from rlinf_cli.rl.trajectory import Prompt as Prompt
+    from rlinf_cli.rl.trajectory import Said as Said
     from rlinf_cli.rl.trajectory import Sample as Sample
     from rlinf_cli.rl.values import RunningMoments as RunningMoments
     from rlinf_cli.rl.values import clipped_value_loss as clipped_value_loss
@@ -113,8 +123,14 @@ if TYPE_CHECKING:
     from rlinf_cli.workflows.reasoning import Reasoning as Reasoning
 
 _HOMES = {
+    "emit": "commands._shell",
+    "table": "commands._shell",
     "RunConfig": "config.schema",
     "key": "config.schema",
+    "Agent": "contracts.agent",
+    "Conversation": "contracts.agent",
+    "EpisodeOver": "contracts.agent",
+    "Turn": "contracts.agent",
     "Algorithm": "contracts.algorithm",
     "LossInputs": "contracts.algorithm",
     "Returns": "contracts.algorithm",
@@ -143,6 +159,9 @@ _HOMES = {
     "BatchReward": "contracts.sources",
     "ModelSource": "contracts.sources",
     "Reward": "contracts.sources",
+    "Tool": "contracts.tool",
+    "ToolError": "contracts.tool",
+    "ToolSpec": "contracts.tool",
     "Adapter": "contracts.trainer",
     "LossFunction": "contracts.trainer",
     "Ranks": "contracts.trainer",
@@ -201,6 +220,7 @@ _HOMES = {
     "Segment": "rl.segment",
     "Finish": "rl.trajectory",
     "Prompt": "rl.trajectory",
+    "Said": "rl.trajectory",
     "Sample": "rl.trajectory",
     "RunningMoments": "rl.values",
     "clipped_value_loss": "rl.values",

@@ -93,7 +93,7 @@ class Run:
 
     def step(self):
         """One step of training; its metrics."""
-        samples = StepSamples(self.algorithm, self.config.rollout)
+        samples = StepSamples(self.algorithm, self.config)
         for _ in range(self.algorithm.rounds):
             samples.add(self._groups())
             if samples.is_enough():

@@ -20,10 +20,11 @@ COMMANDS = {
     "trace": ("rlinf_cli.commands.trace:trace", "Show where the time of a run's steps went, device by device."),
     "export": ("rlinf_cli.commands.export:export", "Write a trained policy as a Hugging Face directory."),
     "config": ("rlinf_cli.commands.config:config", "Show configuration keys, values and the schema."),
+    "corpus": ("", "Make an index of documents for agents; serve it."),
     "plugins": ("rlinf_cli.commands.plugins:plugins", "List plugins, what they provide and why one failed."),
     "doctor": ("rlinf_cli.commands.doctor:doctor", "Say what is missing or broken here."),
 }
-"""Command -> where it is, and its line in `rlinf --help`."""
+"""Command -> where it is (empty: in a plugin, which may be a third party's too), and its line in `rlinf --help`."""
 
 
 @click.group("rlinf", cls=Shell, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

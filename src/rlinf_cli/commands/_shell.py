@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import os
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlinf_cli.environment import environment
 from rlinf_cli.errors import RlinfError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from rlinf_cli.plugins.extension import Extension
 
 _PIPE_WIDTH = 10_000
 """Columns of an output that is no terminal: a table read by another program is not wrapped."""
@@ -26,25 +30,42 @@ class Shell(click.Group):
     """A group whose commands are imported when they run, and whose errors are one sentence and an exit code."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **settings: Any) -> None:
-        """`lazy`: command name -> (`module:attribute`, one line of help)."""
+        """`lazy`: command name -> (`module:attribute`, one line of help); without a module it is a plugin's."""
         super().__init__(*args, **settings)
         self._targets = {name: target for name, (target, _) in lazy.items()}
         for name, (_, summary) in lazy.items():
             self.add_command(click.Command(name, short_help=summary))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the table."""
+        """The commands in the order of the table. Those of plugins that it does not name are not looked for: finding plugins
+        takes as long as all else that `rlinf --help` does."""
         return list(self.commands)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A built-in one or, where there is none of that name, a plugin's."""
+        found = super().get_command(ctx, name)
+        if found is None and (extension := self._contributed(ctx).get(name)):
+            found = click.Command(name, short_help=extension.summary)
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Import the command that was asked for."""
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and name in self._targets:
+        if name is not None and self._targets.get(name):
             module, _, attribute = self._targets[name].partition(":")
             command = getattr(importlib.import_module(module), attribute)
+        elif name is not None and (extension := self._contributed(ctx).get(name)):
+            command = extension.load()
         return name, command, rest
+
+    def _contributed(self, ctx: click.Context) -> dict[str, Extension]:
+        """Commands of plugins, by name."""
+        from rlinf_cli.plugins.loader import plugins
+
+        with environment(RLINF_NO_PLUGINS="1") if ctx.params.get("no_plugins") else contextlib.nullcontext():
+            return plugins().extensions("command")
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; with `--traceback`, an error is printed in full before its sentence."""

@@ -8,233 +8,24 @@ from typing import Any, Literal
 
 from rlinf_cli.config.kinds import DEFAULT, KINDS, Section
 from rlinf_cli.config.rules import key
+from rlinf_cli.config.sections import (
+    AgentConfig,
+    AlgorithmConfig,
+    CheckpointConfig,
+    ClusterConfig,
+    CriticConfig,
+    DataConfig,
+    EngineConfig,
+    EnvConfig,
+    EvalConfig,
+    LogConfig,
+    ModelConfig,
+    RewardConfig,
+    RolloutConfig,
+    ToolsConfig,
+    TrainerConfig,
+)
 from rlinf_cli.plugins.extension import Extension
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """The devices, and the Ray cluster that owns them."""
-
-    devices: str = key("auto", pattern=r"auto|(cpu|cuda):[1-9][0-9]*", form="auto, cpu:N or cuda:N")
-    """Devices to use; `auto`: every GPU, or the CPU slots of a machine without one."""
-    address: str = ""
-    """Address of an existing Ray cluster; empty: a private one is started."""
-    start_timeout_s: float = key(300.0, gt=0)
-    """Seconds that a worker may take to start."""
-    call_timeout_s: float = key(3600.0, gt=0)
-    """Seconds that one call to a worker may take."""
-    stall_timeout_s: float = key(300.0, gt=0)
-    """Seconds without any progress after which all workers write down where they are."""
-    restarts: int = key(3, ge=0)
-    """Times that a role's processes may be started again after a death, counted anew with every step that is trained."""
-    fused: bool = False
-    """Whether roles with the same ranks on the same devices share their processes, and one copy of the weights."""
-    weights_delta: bool = False
-    """Send engines on other nodes only those weights that have changed since the last version, for slow links."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The policy to train."""
-
-    name: str = "tiny:digits"
-    """A named model, as NAME or NAME:VARIANT, a Hugging Face directory, a GGUF file, or a hub name ORG/NAME; with an
-    environment a named policy."""
-
-    @property
-    def variant(self) -> str:
-        """What follows the colon of a named model; empty when there is none."""
-        return self.name.partition(":")[2]
-
-
-@dataclass(frozen=True)
-class EnvConfig:
-    """The simulators that a policy acts in."""
-
-    name: str = ""
-    """A named environment, as NAME or NAME:TASK, or a gymnasium id such as CartPole-v1; empty: none."""
-    count: int = key(16, ge=1)
-    """Environments that are stepped side by side."""
-    processes: int = key(1, ge=1)
-    """Processes in which each rank of the environment role steps its share of them; 1: its own."""
-    halves: int = key(0, ge=0, le=2)
-    """2: while one half of the environments is stepped, the policy serves the other. 1: all at once. 0: 2 where they can go
-    on at the same time, because they are not in one process or the environments have processes of their own."""
-    group: int = key(1, ge=1)
-    """Environments that begin from the same initial state, for advantages relative to a group."""
-    episodes: str = key("continue", choices=("continue", "anew"))
-    """What a step begins with: the episodes that the step before has left, or new ones everywhere."""
-    resident: bool = True
-    """Whether simulator and policy both stay on a device that they share; if not, the policy makes room each time that the
-    environments are stepped."""
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The prompts."""
-
-    name: str = "digits"
-    """A named data set, a .jsonl or .parquet file, or a hub name ORG/NAME; several with weights as `a.jsonl + 0.5*b.jsonl`."""
-    prompt_key: str = ""
-    """Column of the prompt; empty: recognised from the columns."""
-    answer_key: str = ""
-    """Column of the answer; empty: recognised from the columns."""
-    target_key: str = ""
-    """Column of the response that supervised training learns; empty: the answer as it is written."""
-    split: str = "train"
-    """Split of a data set of the Hugging Face hub."""
-    system_prompt: str = ""
-    """System message put before the messages of every prompt; a prompt that is text becomes the user's message."""
-    overlong: str = key("drop", choices=("drop", "error"))
-    """What happens to prompts longer than `rollout.max_prompt_tokens`: they are left out before the run starts, and
-    counted, or the run is refused."""
-    shuffle: bool = True
-    """Whether the rows come in an order drawn from the seed, a new one each epoch."""
-
-
-@dataclass(frozen=True)
-class RewardConfig:
-    """What a response is worth."""
-
-    name: str = "exact"
-    """A named reward or `module:function`; several with weights as `math + 0.2*format`."""
-    timeout_s: float = key(10.0, gt=0)
-    """Seconds that the reward of one sample may take; its process is then killed, and the sample left out and counted."""
-    processes: int = key(1, ge=1)
-    """Processes that compute rewards."""
-
-
-@dataclass(frozen=True)
-class AlgorithmConfig:
-    """How rewards become a loss."""
-
-    name: str = "grpo"
-    """A named algorithm."""
-    epochs: int = key(1, ge=1)
-    """Passes over the samples of each step."""
-    minibatches: int = key(1, ge=1)
-    """Optimiser steps in a pass."""
-
-
-@dataclass(frozen=True)
-class RolloutConfig:
-    """What is generated in a step, and how tokens are drawn."""
-
-    prompts: int = key(16, ge=1)
-    """Prompts in a step."""
-    group_size: int = key(8, ge=1)
-    """Samples of each prompt."""
-    steps: int = key(128, ge=1)
-    """With an environment: actions that a step takes in each of them."""
-    max_prompt_tokens: int = key(1024, ge=1)
-    """Longest prompt, in tokens."""
-    max_new_tokens: int = key(256, ge=1)
-    """Longest response, in tokens."""
-    temperature: float = key(1.0, gt=0)
-    """Sampling temperature."""
-    top_k: int = key(0, ge=0)
-    """Draw from the K likeliest tokens; 0: from all."""
-    top_p: float = key(1.0, gt=0, le=1)
-    """Draw from the likeliest tokens that together have this probability; 1: from all."""
-    min_p: float = key(0.0, ge=0, lt=1)
-    """Draw from tokens at least this likely relative to the likeliest; 0: from all."""
-    stop: list[str] = key([], pattern=r"(?s:.+)", form="texts that are not empty")  # noqa: RUF009
-    """Strings that end a response."""
-    staleness: int = key(0, ge=0)
-    """Steps that generation may run ahead of training: no token is trained that is more versions of the weights old. 0:
-    each step is generated by the weights that the step before it has trained."""
-    in_flight: str = key("continue", choices=("continue", "recompute"))
-    """What new weights mean for responses that are being generated: they go on with the keys and values that they have,
-    or with those that the new weights give for what was written so far."""
-    overprovision: float = key(0.0, ge=0, le=4)
-    """Share of prompts that is asked beyond `rollout.prompts`; those that finish last are dropped, which favours short
-    responses (`rollout/overprovision/length_bias`)."""
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether tokens are drawn from a part of the distribution only: the engine's log-probabilities are then of
-        another one than the trainer's."""
-        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """What generates."""
-
-    name: str = "torch"
-    """A named generation engine."""
-
-
-@dataclass(frozen=True)
-class TrainerConfig:
-    """What holds the parameters and the optimiser."""
-
-    name: str = "torch"
-    """A named trainer."""
-
-
-@dataclass(frozen=True)
-class CriticConfig:
-    """What estimates the reward to come, where the algorithm has a critic."""
-
-    model: str = ""
-    """Model that the critic begins as, written like `model.name`: a language model, or one with a scalar head, such as a reward
-    model; empty: the policy's."""
-    lr: float = key(0.0, ge=0)
-    """Its peak learning rate; 0: `trainer.lr`."""
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """When the run is saved."""
-
-    every: int = key(0, ge=0)
-    """Steps between checkpoints; 0: only at the end."""
-    keep_last: int = key(2, ge=1)
-    """Checkpoints that are kept."""
-    best: str = key("", pattern=r"(-?[^\s/-][^\s/]*(/[^\s/]+)+)?", form="a metric as GROUP/NAME, or -GROUP/NAME")
-    """Metric whose best checkpoint is kept too, e.g. `reward/mean`, or `-` before it where less is better; empty: none."""
-
-
-@dataclass(frozen=True)
-class EvalConfig:
-    """How the policy is evaluated: during training, and by `rlinf eval`."""
-
-    every: int = key(0, ge=0)
-    """Steps between evaluations, one before the first and one after the last step included; 0: none."""
-    data: str = ""
-    """Data to evaluate on, written like `data.name`; empty: the training data, or fresh rows of a generator."""
-    prompts: int = key(128, ge=0)
-    """Rows to take from its beginning; 0: all."""
-    k: int = key(1, ge=1)
-    """Responses to each prompt."""
-    temperature: float = key(0.0, ge=0)
-    """Sampling temperature; 0: the likeliest token."""
-    max_new_tokens: int = key(0, ge=0)
-    """Longest response, in tokens; 0: as in training."""
-    success: float = 1.0
-    """A response whose reward is at least this is a success."""
-    episodes: int = key(0, ge=0)
-    """With an environment: episodes of each task, in the order of its initial states; 0: one from each initial state, or 100
-    where they are drawn from the seed. More than there are initial states: several from each."""
-    parallel: int = key(4, ge=1)
-    """Environments that an evaluation steps side by side, on each rank; the result does not depend on it."""
-    record: int = key(0, ge=0)
-    """With an environment: episodes, the first of each evaluation, of which a video is kept in `videos/`."""
-
-
-@dataclass(frozen=True)
-class LogConfig:
-    """What is written down."""
-
-    samples: int = key(4, ge=0)
-    """Samples of each step that are written to samples.jsonl."""
-    trace: int = key(100, ge=0)
-    """Steps that trace.json holds, the latest; 0: it is not written."""
-    events: bool = False
-    """Whether the controller's decisions, and what they follow from, are written to `events.jsonl`, to be replayed."""
-    loggers: list[str] = field(default_factory=list)
-    """Trackers that get the metrics too: tensorboard, wandb, trackio, or a plugin's. Their keys are `log.NAME.KEY`."""
 
 
 @dataclass(frozen=True)
@@ -273,14 +64,16 @@ class RunConfig:
     """A named workflow: which roles there are and what flows between them."""
     placement: str = key("auto", pattern=r".+", form="auto, temporal, spatial, ROLES:DEVICES,... or a YAML file")
     """Which roles run on which devices. `auto`: what is fastest by a profile that fits; without one `temporal`, until the first
-    steps are measured; with `deterministic`, or in an environment, always `temporal`; `temporal`: they take turns on all of
-    them; `spatial`: what trains or scores with a model has the second half, the rest the first; or as in
+    steps are measured; with `deterministic`, in an environment, or with an agent, always `temporal`; `temporal`: they take turns
+    on all of them; `spatial`: what trains or scores with a model has the second half, the rest the first; or as in
     `rollout+reward:0-2,actor:3`; or a file that says so."""
     runs_dir: str = "runs"
     """Directory of the run directories."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    tools: ToolsConfig = field(default_factory=ToolsConfig)
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
@@ -314,6 +107,18 @@ class RunConfig:
     def _only(self, section: Section) -> Part | None:
         parts = self.parts(section)
         return parts[0] if [part.key for part in parts] == [section] else None
+
+    @property
+    def longest_response(self) -> int:
+        """Tokens that may follow a prompt: of an agent's episode all that it may have."""
+        return self.agent.max_tokens if self.agent.name else self.rollout.max_new_tokens
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of a prompt and all that follows it, at most."""
+        if self.agent.name:
+            return self.agent.max_tokens
+        return self.rollout.max_prompt_tokens + max(self.rollout.max_new_tokens, self.eval.max_new_tokens)
 
     def origin(self, name: str) -> str:
         """Where the value of a key came from, in words."""
@@ -352,10 +157,9 @@ def _values(place: str, settings: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 SECTIONS: Mapping[str, type] = {
-    "cluster": ClusterConfig, "model": ModelConfig, "env": EnvConfig, "data": DataConfig, "reward": RewardConfig,
-    "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig, "trainer": TrainerConfig,
-    "critic": CriticConfig,
-    "checkpoint": CheckpointConfig, "eval": EvalConfig, "log": LogConfig,
+    "cluster": ClusterConfig, "model": ModelConfig, "env": EnvConfig, "agent": AgentConfig, "tools": ToolsConfig,
+    "data": DataConfig, "reward": RewardConfig, "algorithm": AlgorithmConfig, "rollout": RolloutConfig, "engine": EngineConfig,
+    "trainer": TrainerConfig, "critic": CriticConfig, "checkpoint": CheckpointConfig, "eval": EvalConfig, "log": LogConfig,
 }
 """Sections in the order in which they are shown."""
 

@@ -25,6 +25,8 @@ class Sampling:
     min_p: float = 0.0
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
+    stop: tuple[str, ...] = ()
+    """Texts: a response ends with the token that completes one of them, which is kept whole."""
 
 
 @dataclass(frozen=True, slots=True)

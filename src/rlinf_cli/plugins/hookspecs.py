@@ -35,8 +35,13 @@ KINDS = {
     "logger": "register_loggers",
     "policy": "register_policies",
     "environment": "register_environments",
+    "agent": "register_agents",
+    "tool": "register_tools",
 }
 """Kind of extension -> the hook that registers it."""
+
+REGISTERED = {**KINDS, "command": "register_commands"}
+"""The same, with commands, which have neither configuration nor contract."""
 
 
 @hookspec
@@ -94,8 +99,26 @@ def register_environments() -> Sequence[Extension]:
 
 
 @hookspec
+def register_agents() -> Sequence[Extension]:
+    """Agents (`agent.name`): targets follow `rlinf_cli.api.Agent`."""
+    return []
+
+
+@hookspec
+def register_tools() -> Sequence[Extension]:
+    """Tools of agents (`tools.name`): targets follow `rlinf_cli.api.Tool`."""
+    return []
+
+
+@hookspec
 def register_policies() -> Sequence[Extension]:
     """Policies of environments (`model.name`, like models): targets follow `rlinf_cli.api.Policy`."""
+    return []
+
+
+@hookspec
+def register_commands() -> Sequence[Extension]:
+    """Commands of `rlinf`: targets are click commands or groups, summaries their lines in `rlinf --help`."""
     return []
 
 

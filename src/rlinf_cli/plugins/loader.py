@@ -15,7 +15,7 @@ from rlinf_cli.errors import PluginError, UsageError, suggestion
 from rlinf_cli.plugins.checks import Implementation, checked, implementations
 from rlinf_cli.plugins.discovery import EntryPoint, discover, repeated
 from rlinf_cli.plugins.extension import Extension, describe, resolve
-from rlinf_cli.plugins.hookspecs import KINDS
+from rlinf_cli.plugins.hookspecs import REGISTERED
 from rlinf_cli.plugins.registry import Offer, PluginInfo, Plugins
 
 __all__ = ["ENVIRONMENT", "Plugins", "load_plugins", "plugins"]
@@ -23,7 +23,7 @@ __all__ = ["ENVIRONMENT", "Plugins", "load_plugins", "plugins"]
 ENVIRONMENT = ("RLINF_PLUGINS", "RLINF_NO_PLUGINS", "RLINF_TRACE_PLUGINS")
 """The variables that decide which plugins a process has; a worker process needs the values of its driver."""
 
-_KIND_OF_HOOK = {hook: kind for kind, hook in KINDS.items()}
+_KIND_OF_HOOK = {hook: kind for kind, hook in REGISTERED.items()}
 
 
 def plugins() -> Plugins:

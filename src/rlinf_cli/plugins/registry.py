@@ -9,7 +9,7 @@ from typing import Literal
 from rlinf_cli.errors import PluginError, RlinfError, UsageError, suggestion
 from rlinf_cli.plugins.discovery import is_installed
 from rlinf_cli.plugins.extension import Extension
-from rlinf_cli.plugins.hookspecs import KINDS
+from rlinf_cli.plugins.hookspecs import REGISTERED
 
 State = Literal["ok", "needs", "conflict", "failed"]
 """`needs`: a required distribution is missing; `conflict`: another plugin registers the same name; `failed`: the plugin
@@ -93,7 +93,7 @@ class Plugins:
 
     def extensions(self, kind: str) -> dict[str, Extension]:
         """Name -> extension, sorted by name, for what `names` lists."""
-        assert kind in KINDS
+        assert kind in REGISTERED
         offers = [offer for info in self.plugins if info.state != "failed" for offer in info.provides]
         usable = [offer.extension for offer in offers if offer.kind == kind and offer.state in ("ok", "needs")]
         return {extension.name: extension for extension in sorted(usable, key=lambda extension: extension.name)}

@@ -35,6 +35,11 @@ STARTS = {
     "policy": ("actions that are linear in what is observed, with a fixed spread",
                "rlinf train --env Pendulum-v1 --model ${name}"),
     "environment": ("push a point to the middle of a line", "rlinf train --env ${name}"),
+    "agent": ("a dialogue in which the policy calls a tool with the last line of its turn",
+              "rlinf train --algo grpo agent.name=${name} tools.name=calculator rollout.max_prompt_tokens=512 "
+              "agent.max_tokens=2048"),
+    "tool": ("lengths, weights and times in other units",
+             "rlinf train --algo grpo agent.name=tags tools.name=${name} agent.max_tokens=2048"),
 }
 """Kind -> what the package does as it is written, and the command that uses it."""
 

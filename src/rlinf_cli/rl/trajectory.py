@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,8 +30,23 @@ class Prompt:
     """Every other column of the data row; reaches the reward by name."""
     target: str | None = None
     """The response that the data has for it, which supervised training learns."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+    """Functions that the chat template is to tell of, as JSON schemas."""
     evaluation: bool = False
     """Answered as `eval.*` says instead of `rollout.*`; nothing is learned from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A part of an agent's episode, as text."""
+
+    role: str
+    """`policy` for what the policy made, `tool` for the answer of one, `user` for anything else that was shown to it."""
+    text: str
+    name: str = ""
+    """Of the tool."""
+    reward: float = 0.0
+    """What the turn earned by itself."""
 
 
 @dataclass(slots=True)
@@ -68,6 +83,10 @@ class Sample:
     turns: int = 1
     reference_logprobs: FloatArray | None = None
     """Log-probability of each response token under the reference model (nats), once a reference role has scored it."""
+    transcript: tuple[Said, ...] = ()
+    """Of an agent's episode all that was said, in order; `response` is then the policy's last turn."""
+    token_rewards: FloatArray | None = None
+    """What turns have earned by themselves, at their last tokens, as long as `response_ids`; part of `reward`."""
     values: FloatArray | None = None
     """What the critic expects of the reward at the text before each response token, once a critic has told."""
 
@@ -84,7 +103,7 @@ class Sample:
                            self.versions.astype(np.int32, copy=False).tobytes(),
                            self.mask.astype(np.bool_, copy=False).tobytes()))
         rest = (self.finish, self.prompt, self.response, self.answer, self.columns, self.reward, self.rewards,
-                self.error, self.turns, self.reference_logprobs, self.values)
+                self.error, self.turns, self.reference_logprobs, self.transcript, self.token_rewards, self.values)
         return _rebuild, (self.id, self.group_id, p, n, arrays, rest)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from rlinf_cli.config.kinds import DEFAULT
 from rlinf_cli.config.load import check, resolve
-from rlinf_cli.config.schema import RewardConfig, RunConfig
+from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.config.sections import RewardConfig
 from rlinf_cli.errors import RlinfError, UsageError
 from rlinf_cli.flow.cluster import Cluster
 from rlinf_cli.flow.devices import parse_devices

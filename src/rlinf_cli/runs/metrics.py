@@ -80,6 +80,19 @@ METRICS = (
     Metric("env/lost", "episodes", "episodes that were lost with the process of their simulator; absent where there are none"),
     Metric("env/left_out", "steps", "actions that are not trained: of lost episodes, and of those with a reward that is no "
            "number"),
+    Metric("agent/episodes", "episodes", "episodes of agents that ended in the step"),
+    Metric("agent/turns/mean", "turns", "mean number of times that the policy spoke in one"),
+    Metric("agent/cut_frac", "fraction", "episodes that ended for want of room (`agent.max_tokens`) or "
+           "turns (`agent.max_turns`)"),
+    Metric("agent/failed", "episodes", "episodes that were given up, because of a tool or an error of the agent, and not "
+           "trained"),
+    Metric("agent/moved", "", "times that an episode went on with another replica than the one that had read it so far"),
+    Metric("tool/<function>/calls", "calls", "calls of a tool's function in the step, answered from memory or not"),
+    Metric("tool/<function>/cached", "calls", "those that were answered from memory (`tools.cache`)"),
+    Metric("tool/<function>/mistakes", "calls", "those that the policy got wrong"),
+    Metric("tool/<function>/retries", "calls", "times that one was tried again after a failure"),
+    Metric("tool/<function>/failures", "calls", "those that failed for good"),
+    Metric("tool/<function>/mean_s", "s", "mean time in which the tool answered"),
     Metric("rollout/samples", "samples", "samples that were asked for in the step: prompts times responses to each"),
     Metric("rollout/response_len/mean", "tokens", "mean length of the responses"),
     Metric("rollout/response_len/max", "tokens", "longest response"),

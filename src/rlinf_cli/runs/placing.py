@@ -21,6 +21,8 @@ from rlinf_cli.workflows.base import Role
 
 MODES = {AUTO: temporal, "temporal": temporal, "spatial": spatial}
 """Placements by a rule."""
+UNMEASURED = frozenset({"examples", "environment", "agent"})
+"""Roles of runs that are not measured as they train."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ def _named(config: RunConfig, roles: Sequence[RoleSpec], devices: int, kind: str
 
 def _is_open(config: RunConfig, roles: Sequence[Role], devices: int) -> bool:
     """Whether the run has something to choose. The same numbers to the last bit need the same number of the actor's ranks."""
-    supervised, acts = (any(role.name == name for role in roles) for name in ("examples", "environment"))
+    names = {role.name for role in roles}
     several = sum(role.ranks == "all" for role in roles) > 1
-    free = not (supervised or acts or config.cluster.fused or config.deterministic)
+    free = not (names & UNMEASURED or config.cluster.fused or config.deterministic)
     return config.placement == AUTO and free and several and devices > 1
 
 

@@ -88,7 +88,9 @@ def _check_offer(info: PluginInfo, offer: Offer, plugins: Plugins, heavy: dict[s
         yield tried("config", lambda: _require_config(offer, heavy))
     target = tried("target", extension.load)
     yield target
-    if target.state == "ok":
+    if target.state == "ok" and offer.kind == "command":
+        yield tried("contract", lambda: _require_command(extension.load()))
+    elif target.state == "ok":
         yield _conformance(info, offer, plugins)
 
 
@@ -118,7 +120,16 @@ def _checker(kind: str) -> Callable[..., None]:
 def _arguments(offer: Offer, config: RunConfig) -> tuple[Any, ...]:
     if offer.kind == "model":
         return ()
+    if offer.kind == "agent":
+        return _settings(offer, config), _tools(config)
     return (config,) if offer.kind == "workflow" else (_settings(offer, config),)
+
+
+def _tools(config: RunConfig) -> list[Any] | None:
+    """Those that its preset names; None: whichever the check has."""
+    from rlinf_cli.workers.agents.build import build_tools
+
+    return build_tools(config) or None
 
 
 def _settings(offer: Offer, config: RunConfig) -> Any:
@@ -177,13 +188,19 @@ def _require_extra(info: PluginInfo, offer: Offer) -> None:
 
 def _require_config(offer: Offer, heavy: dict[str, list[str]]) -> None:
     extension = offer.extension
-    _require(offer.kind != "workflow", "it has a configuration, but a workflow has no keys")
+    _require(offer.kind not in ("workflow", "command"), f"it has a configuration, but a {offer.kind} has no keys")
     _require_light(extension.config, heavy, "the module of its configuration")
     for spec in extension_keys(_section(offer), extension).values():
         _require(bool(meanings(spec.home).get(spec.field)),
                  f"{spec.key} has no docstring under it in {extension.config}, which is its help text")
         if spec.default is not MISSING:
             _require_valid(spec)
+
+
+def _require_command(target: Any) -> None:
+    import click
+
+    _require(isinstance(target, click.Command), f"a command must be one of click, or a group, not a {type(target).__name__}")
 
 
 def _require_valid(spec: KeySpec) -> None:

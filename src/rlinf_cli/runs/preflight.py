@@ -18,6 +18,7 @@ from rlinf_cli.flow.placement import Placement
 from rlinf_cli.models.check import check_model
 from rlinf_cli.plugins.loader import Plugins
 from rlinf_cli.plugins.references import check_function
+from rlinf_cli.runs.agents import check_agents, uses_agents
 from rlinf_cli.runs.data import evaluation_sources, training_sources, without_overlong
 from rlinf_cli.runs.embodied import acts, check_embodied, check_ranks
 from rlinf_cli.runs.episodes import EpisodesEvaluation, episodes_evaluation
@@ -27,7 +28,7 @@ from rlinf_cli.runs.placing import Beginning, begin
 from rlinf_cli.workers.surplus import asked
 from rlinf_cli.workflows.base import Role, Workflow
 
-EVALUATED = ("environment", "rollout", "reward")
+EVALUATED = ("environment", "agent", "rollout", "reward")
 """Roles of an evaluation, of whatever workflow."""
 
 
@@ -64,6 +65,8 @@ def prepare(config: RunConfig, plugins: Plugins, own: Path | None = None) -> Pre
         check_embodied(config, plugins)
     else:
         check_model(config.model.name, plugins)
+    if uses_agents(roles):
+        check_agents(config)
     sources = () if acts(roles) else training_sources(config, plugins, supervised="examples" in roles)
     _check_rows(config, roles, [source for source in sources if not source.deferred])
     stream = PromptStream(sources, _per_batch(config, roles), config.seed, config.data.shuffle)

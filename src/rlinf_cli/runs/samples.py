@@ -7,11 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rlinf_cli.rl.segment import Episode
 from rlinf_cli.runs.jsonl import StepLines, finite_or_none, read_lines
 
 if TYPE_CHECKING:
-    from rlinf_cli.rl.trajectory import Sample
+    from rlinf_cli.rl.segment import Episode
+    from rlinf_cli.rl.trajectory import Said, Sample
 
 
 class SamplesWriter:
@@ -41,12 +41,23 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def _line(sample: Sample | Episode) -> dict[str, Any]:
+    from rlinf_cli.rl.segment import Episode  # here: who only reads files needs no NumPy
+
     if isinstance(sample, Episode):
         return {"id": sample.id, "task": sample.task, "state": sample.state, "seed": sample.seed,
                 "return": finite_or_none(sample.returned), "length": sample.length, "success": sample.success,
                 "truncated": sample.truncated}
-    line = {"id": sample.id, "prompt": sample.prompt, "response": sample.response, "answer": sample.answer,
+    line: dict[str, Any] = {"id": sample.id, "prompt": sample.prompt, "response": sample.response, "answer": sample.answer,
             "reward": finite_or_none(sample.reward),
             "rewards": {name: finite_or_none(value) for name, value in sample.rewards.items()},
             "finish": sample.finish}
+    if sample.transcript:
+        line["transcript"] = [_part(said) for said in sample.transcript]
     return line | {"error": sample.error} if sample.error else line
+
+
+def _part(said: Said) -> dict[str, Any]:
+    part: dict[str, Any] = {"role": said.role, "text": said.text}
+    if said.name:
+        part["name"] = said.name
+    return part | {"reward": said.reward} if said.reward else part

@@ -255,11 +255,25 @@ def _check_places(file: PlanFile, problem: Problem) -> None:
         where = file.at(f"roles.{role}")
         if role not in stages:
             raise UsageError(f"{where}there is no role '{role}'{did_you_mean(role, stages)}; the roles are {', '.join(stages)}")
-        _check_ranks(f"{where}role '{role}'", ranks, problem, stages[role], counts.get(stages[role].name, 0))
+        _check_ranks(f"{where}role '{role}'", ranks, problem, stages[role])
+    for stage in problem.stages:
+        _check_count(file, stage, counts.get(stage.name, 0))
     _check_overlaps(file, file.plan.tree, file.places(problem))
 
 
-def _check_ranks(where: str, ranks: Ranks, problem: Problem, stage: Stage, count: int) -> None:
+def _check_count(file: PlanFile, stage: Stage, count: int) -> None:
+    """Whether a stage has as many devices as in the tree: those of a circle share them, or have some each."""
+    named = [role for role in stage.members if role in file.roles]
+    if not stage.needs_device or not named:
+        return
+    devices = {device for role in named for rank in file.roles[role] for device in rank}
+    if len(devices) != count and len(named) == len(stage.members):
+        who = f"role '{named[0]}' has" if len(named) == 1 else f"roles {' and '.join(map(repr, named))} together have"
+        raise UsageError(f"{file.at(f'roles.{named[0]}')}{who} {len(devices)} devices here, but {count} in the tree: change one "
+                         "of them, or leave out 'roles'")
+
+
+def _check_ranks(where: str, ranks: Ranks, problem: Problem, stage: Stage) -> None:
     devices = [device for rank in ranks for device in rank]
     if max(devices) >= problem.devices:
         raise CapacityError(f"{where} is placed on device {max(devices)}, but {_there(problem)}, numbered from 0")
@@ -267,9 +281,6 @@ def _check_ranks(where: str, ranks: Ranks, problem: Problem, stage: Stage, count
         return
     if len(set(devices)) < len(devices):
         raise UsageError(f"{where} names a device twice")
-    if len(devices) != count:
-        raise UsageError(f"{where} has {len(devices)} devices here, but {count} in the tree: change one of them, or leave out "
-                         "'roles'")
     unit = devices_of_unit(stage)
     if any(len(rank) != unit for rank in ranks):
         raise UsageError(f"{where} has ranks of {len(ranks[0])} devices here, but was measured with {unit}: write "

@@ -17,7 +17,8 @@ from rlinf_cli.rl.trajectory import FloatArray, Sample
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlinf_cli.config.schema import RolloutConfig, RunConfig
+    from rlinf_cli.config.schema import RunConfig
+    from rlinf_cli.config.sections import RolloutConfig
 
 Item = TypeVar("Item", TrainItem, ValueItem)
 
@@ -66,7 +67,7 @@ def _deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ve
     samples = [sample for sample in samples if sample.mask.any()]
     if not samples:
         return Dealt(parts, state=algorithm.state)
-    longest = config.rollout.max_new_tokens
+    longest = config.longest_response
     item_of, metrics = make(samples, algorithm, config)
     for chosen in minibatches(len(samples), config.algorithm.epochs, config.algorithm.minibatches, config.seed, version):
         weights = token_weights([samples[i].mask for i in chosen], algorithm.aggregation, longest)
@@ -78,13 +79,13 @@ def _deal(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig, ve
 
 
 def _policy_items(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig) -> Made[TrainItem]:
-    advantages, metrics = token_advantages(samples, algorithm, config.rollout.max_new_tokens)
+    advantages, metrics = token_advantages(samples, algorithm, config.longest_response)
     comparable = is_comparable(algorithm, config.rollout)
     return lambda i, share: TrainItem(samples[i], advantages[i], share, comparable=comparable), metrics
 
 
 def _value_items(samples: Sequence[Sample], algorithm: Algorithm, config: RunConfig) -> Made[ValueItem]:
-    returns = step_returns(samples, config.rollout.max_new_tokens)
+    returns = step_returns(samples, config.longest_response)
     found, metrics = algorithm.value_targets(returns)
     old, targets = (_laid_out(samples, tensor.numpy()) for tensor in (found.outputs, found.targets))
     return lambda i, share: ValueItem(samples[i], old[i], targets[i], share), metrics

@@ -66,7 +66,7 @@ class Dealing(Handout, Generic[Item]):
         self._config, self._algorithm = config, algorithm
         self._learner: Learns[Item] = learner
         self._deal: Dealer[Item] = deal
-        self._samples = StepSamples(algorithm, config.rollout)
+        self._samples = StepSamples(algorithm, config)
 
     def collect(self, groups: In[SampleGroup]) -> bool:
         """Take a round of samples for the next `train`; whether so many take part by now that it needs no other. Only
@@ -86,7 +86,7 @@ class Dealing(Handout, Generic[Item]):
             return None
         try:
             self._gather(groups)
-            samples, self._samples = self._samples, StepSamples(self._algorithm, self._config.rollout)
+            samples, self._samples = self._samples, StepSamples(self._algorithm, self._config)
             dealt = self._deal(samples.chosen(), self._algorithm, self._config, self._learner.version, self._worker.world)
             self.send([(part, dealt.state) for part in dealt.parts])
         except BaseException:

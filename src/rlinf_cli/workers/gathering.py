@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlinf_cli.config.schema import RolloutConfig
+from rlinf_cli.config.schema import RunConfig
 from rlinf_cli.contracts.algorithm import Algorithm
 from rlinf_cli.errors import RunError
 from rlinf_cli.rl.statistics import length_metrics, step_metrics, trainable
@@ -16,8 +16,8 @@ class StepSamples:
     """The samples of one step: round by round, in each in the order of their ids, so that it does not matter how they
     came."""
 
-    def __init__(self, algorithm: Algorithm, rollout: RolloutConfig) -> None:
-        self._algorithm, self._rollout = algorithm, rollout
+    def __init__(self, algorithm: Algorithm, config: RunConfig) -> None:
+        self._algorithm, self._rollout, self._longest = algorithm, config.rollout, config.longest_response
         self._rounds: list[list[Sample]] = []
         self._taking: list[Sample] | None = None
         """Those that take part, once somebody has asked."""
@@ -67,7 +67,7 @@ class StepSamples:
         if self._algorithm.supervised:
             return self.all
         if self._taking is None:
-            self._taking = taking_part(trainable(self.all), self._algorithm, self._rollout.max_new_tokens)
+            self._taking = taking_part(trainable(self.all), self._algorithm, self._longest)
         return self._taking
 
     def _dynamic(self) -> dict[str, float]:

@@ -62,8 +62,7 @@ class Generator:
         """Of the responses to prompts of each kind, a moving mean."""
         extension = config.extension("engine")
         assert extension is not None
-        longest = max(task.sampling.max_new_tokens for task in self.tasks.values())
-        self._longest = config.rollout.max_prompt_tokens + longest
+        self._longest = config.longest_sequence
         self.engine: Engine = extension.load()(engine_settings(config), self.model, device, self._longest)
         # who shares the prompts with nobody has the next ones ready when responses end
         self.share = EngineShare(self.engine, ahead=self.engine.capacity if replicas == 1 else 0)

@@ -80,7 +80,8 @@ class PromptEncoder:
         if not self.tokenizer.chat_template:
             raise UsageError(f"the data has chat messages, but the tokenizer of {self._model} has no chat template: "
                              "use a model with one, or give the prompts as text")
-        text: str = self.tokenizer.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+        text: str = self.tokenizer.apply_chat_template(prompt.messages, tools=prompt.tools, tokenize=False,
+                                                       add_generation_prompt=True)
         return text
 
 

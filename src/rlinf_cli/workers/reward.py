@@ -77,9 +77,9 @@ class RewardWorker(Worker):
 
     def _score_here(self, samples: In[SampleGroup]) -> Iterator[Lease]:
         for leases in leased_chunks(samples, self._granularity):
-            self._look_ahead([sample for lease in leases for sample in lease.item])
+            self._look_ahead([sample for lease in leases for sample in to_score(lease.item)])
             for lease in leases:
-                for sample in lease.item:
+                for sample in to_score(lease.item):
                     given = self._call_here(sample)
                     if given is not None:
                         self._reward(sample, given)
@@ -93,7 +93,7 @@ class RewardWorker(Worker):
                 due = time.monotonic() + _POLL_S
                 try:
                     leases = samples.lease(self._most, at_least=0 if pool.pending else 1)
-                    self._look_ahead([sample for lease in leases for sample in lease.item])
+                    self._look_ahead([sample for lease in leases for sample in to_score(lease.item)])
                     for lease in leases:
                         progress = _Progress(lease, patience)
                         self._submit(progress, pool)
@@ -110,7 +110,7 @@ class RewardWorker(Worker):
         """These are the samples whose rewards are asked for next."""
 
     def _submit(self, progress: _Progress, pool: Pool) -> None:
-        for sample in progress.lease.item:
+        for sample in to_score(progress.lease.item):
             given = self._call_here(sample)
             if given is not None and progress.patience.is_spent(sample.group_id):
                 self._leave_alone(sample, progress.patience)
@@ -179,3 +179,8 @@ class RewardWorker(Worker):
         if failure.kind == "died":
             return f"the process of reward {name} died ({failure.message})"
         return f"{name}: {failure.message}" if len(self._parts) > 1 else failure.message
+
+
+def to_score(group: SampleGroup) -> SampleGroup:
+    """Without those of episodes that have failed: what has an error already is given no reward."""
+    return [sample for sample in group if not sample.error]

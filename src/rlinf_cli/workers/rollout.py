@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.contracts.engine import Completion
 from rlinf_cli.flow.client import client
 from rlinf_cli.flow.ports import In, Out
 from rlinf_cli.flow.timeline import spent
@@ -15,6 +16,7 @@ from rlinf_cli.rl.trajectory import Prompt, SampleGroup
 from rlinf_cli.workers.engine_share import Usage
 from rlinf_cli.workers.generation import Generator
 from rlinf_cli.workers.result import TrainResult
+from rlinf_cli.workers.serving import Asked, Serving
 from rlinf_cli.workers.sharing import offer_engine
 
 
@@ -34,6 +36,13 @@ class RolloutWorker(Worker):
         """Answer every prompt, see `Generator`. Several calls share the engine."""
         surplus = self._generator.generate(prompts, samples)
         return TrainResult(surplus=surplus, usage=self._share.usage())
+
+    @concurrent
+    @on_device
+    def serve(self, requests: In[Asked], turns: Out[Completion]) -> TrainResult:
+        """Answer the requests of agents that are keyed with this rank, see `Serving`."""
+        Serving(self._share, requests, turns, self.rank).run()
+        return TrainResult(usage=self._share.usage())
 
     @on_device
     def measure_decoding(self, prompts: Sequence[Prompt], seconds: float) -> Usage:

@@ -66,7 +66,7 @@ class StreamedStep:
         samples = self._chosen([sample for group in groups for sample in group])
         if not samples:
             return [[] for _ in self._loads]
-        longest, mode = self._config.rollout.max_new_tokens, self._algorithm.aggregation
+        longest, mode = self._config.longest_response, self._algorithm.aggregation
         masks = [sample.mask for sample in samples]
         advantages, _ = token_advantages(samples, self._algorithm, longest)
         comparable = is_comparable(self._algorithm, self._config.rollout)
@@ -79,19 +79,19 @@ class StreamedStep:
     def result(self, version: int) -> tuple[list[Sample], dict[str, float]]:
         """All samples of the step, and its metrics, as where they are gathered first. `version`: that of the policy to be
         trained. Raises RunError when no sample has a reward."""
-        gathered = StepSamples(self._algorithm, self._config.rollout)
+        gathered = StepSamples(self._algorithm, self._config)
         gathered.add(self._groups)
         if not trainable(gathered.all):
             raise RunError(nothing_to_train(gathered.all))
         metrics = gathered.metrics(version) | {"actor/chunk": len(self._groups) / self._chunks}
         if self._trained:
             in_order = sorted(self._trained, key=lambda one: one.id)
-            metrics |= token_advantages(in_order, self._algorithm, self._config.rollout.max_new_tokens)[1]
+            metrics |= token_advantages(in_order, self._algorithm, self._config.longest_response)[1]
         return gathered.all, metrics
 
     def _chosen(self, samples: Sequence[Sample]) -> list[Sample]:
         """Those that are trained; of no more prompts than a step has."""
-        taking = taking_part(trainable(samples), self._algorithm, self._config.rollout.max_new_tokens)
+        taking = taking_part(trainable(samples), self._algorithm, self._config.longest_response)
         room = self._config.rollout.prompts - len({sample.group_id for sample in self._trained})
         return [sample for sample in first_groups(taking, room) if sample.mask.any()]
 

@@ -37,25 +37,31 @@ class Reasoning:
         rounds = trait(flow.config, "rounds")
         actor.publish_weights(rollout)
         for step in flow.steps():
-            ready = ready_to_train(flow, step)
+            ready = self._ready(flow, step)
             for _ in range(rounds - 1):
                 # dynamic sampling: more prompts, until enough of them have samples that take part
                 collected = [learner.collect(mine) for learner, mine in zip(learners, ready, strict=True)]
                 if all(flow.wait(call)[0] for call in collected):
                     break
-                ready = ready_to_train(flow, step)
+                ready = self._ready(flow, step)
             for learner, mine in zip(learners, ready, strict=True):
                 learner.train(mine)
             actor.publish_weights(rollout)
 
     def evaluate(self, flow: Flow, step: Step) -> Channel:
+        return self.answer(flow, step)
+
+    def answer(self, flow: Flow, step: Step) -> Channel:
+        """Answer and score the next batch of prompts; the channel of scored groups."""
         return answer(flow, step)
 
+    def _ready(self, flow: Flow, step: Step) -> list[Channel]:
+        return with_models(flow, step, self.answer(flow, step))
 
-def ready_to_train(flow: Flow, step: Step) -> list[Channel]:
-    """As `answer`, with the log-probabilities of the reference model and the values of the critic where there are such: the
+
+def with_models(flow: Flow, step: Step, ready: Channel) -> list[Channel]:
+    """Scored groups, with the log-probabilities of the reference model and the values of the critic where there are such: the
     channels of what the critic learns from, if there is one, and the actor."""
-    ready = answer(flow, step)
     if trait(flow.config, "needs_reference"):
         (reference,) = flow.groups("reference")
         scored, (ready,) = ready, step.channels("referenced")

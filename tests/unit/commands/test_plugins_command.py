@@ -220,7 +220,7 @@ def test_new_takes_a_directory(site, tmp_path):
 
 @pytest.mark.parametrize(("args", "told"), [
     (["dice"], "Missing option '--kind'. Choose from: algorithm, engine, trainer, reward, workflow, model, dataset, logger, "
-     "policy, environment."),
+     "policy, environment, agent, tool."),
     (["dice", "--kind", "rewards"], "'rewards' is not one of"),
     (["my_dice", "--kind", "reward"], "'my_dice' cannot be the name of a plugin"),
 ])

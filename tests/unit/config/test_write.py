@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlinf_cli.config.interpolate import escaped
 from rlinf_cli.config.load import resolve
-from rlinf_cli.config.schema import DataConfig, RolloutConfig
+from rlinf_cli.config.sections import DataConfig, RolloutConfig
 from rlinf_cli.config.source import read_file
 from rlinf_cli.config.write import inline
 

@@ -1,6 +1,7 @@
 """Slots stay dense, and what belongs to a request moves with it."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ import torch
 
 from rlinf_cli.api import Request, Sampling
 from rlinf_torch.slots import SlotTable, running
+from rlinf_torch.stopping import Stopping
 from rlinf_torch.store import SlotStore
 
 
 def request(name, **sampling):
-    return running(Request(name, np.array([5, 6], np.int32), Sampling(**{"max_new_tokens": 3, **sampling})))
+    return running(Request(name, np.array([5, 6], np.int32), Sampling(**{"max_new_tokens": 3, **sampling})),
+                   Stopping(Path()))
 
 
 @pytest.fixture

@@ -5,14 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rlinf_agents.calculator import Calculator
+from rlinf_agents.config import CalculatorConfig
 from rlinf_cli.config.load import resolve
 from rlinf_cli.plugins.testing import (
+    check_agent,
     check_algorithm,
     check_dataset,
     check_engine,
     check_logger,
     check_model,
     check_reward,
+    check_tool,
     check_trainer,
     check_workflow,
 )
@@ -86,3 +90,24 @@ def test_loggers(plugins):
 @pytest.mark.parametrize("algorithm", ["algorithm.name=dapo", "algorithm.kl_coef=0.1"])
 def test_workflows(name, algorithm, plugins):
     check_workflow(plugins.get("workflow", name), resolve([], [algorithm], {}, plugins))
+
+
+@pytest.mark.parametrize("settings", [[], ["agent.invalid=Once more."], ["agent.answer_tag="]])
+def test_the_agent_tags(settings, plugins):
+    config = resolve([], ["agent.name=tags", *settings], {}, plugins)
+    check_agent(plugins.get("agent", "tags"), config.settings("agent"), scripts=[["<echo>a</echo>", "<answer>b</answer>"]])
+
+
+def test_the_agent_functions(plugins):
+    call = '<tool_call>{"name": "calculator", "arguments": {"expression": "6 * 7"}}</tool_call>'
+    check_agent(plugins.get("agent", "functions"))
+    check_agent(plugins.get("agent", "functions"), None, [Calculator(CalculatorConfig())], [[f"{call}\n{call}", "42"]])
+
+
+@pytest.mark.parametrize(("name", "calls"), [
+    ("calculator", [("calculator", {"expression": "1 / 3"}), ("calculator", {"expression": "6 * 7"})]),
+    ("python", [("python", {"code": "print(6 * 7)"}), ("python", {"code": "1 / 0"})]),
+    ("search", [("search", {"query": "the river"}), ("search", {"query": "a harbour"})]),
+])
+def test_tools(name, calls, plugins):
+    check_tool(plugins.get("tool", name), None, calls)

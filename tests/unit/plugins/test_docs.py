@@ -11,7 +11,7 @@ import pytest
 from rlinf_cli.api import CheckpointWritten, Extension, RunEnd, RunStart, StepEnd
 from rlinf_cli.plugins import testing
 from rlinf_cli.plugins.checks import HOOKS
-from rlinf_cli.plugins.hookspecs import KINDS
+from rlinf_cli.plugins.hookspecs import KINDS, REGISTERED
 from rlinf_cli.plugins.loader import ENVIRONMENT, load_plugins
 from rlinf_cli.plugins.scaffold import STARTS
 from rlinf_cli.runs.plugin_check import check_plugin
@@ -19,7 +19,7 @@ from rlinf_cli.runs.plugin_check import check_plugin
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
 SECTIONS = {"algorithm": "Algorithm", "engine": "Engine", "trainer": "Trainer", "reward": "Reward", "workflow": "Workflow",
             "model": "Model", "dataset": "Data set", "logger": "Logger", "environment": "Environment",
-            "policy": "Policy"}
+            "policy": "Policy", "agent": "Agent", "tool": "Tool"}
 COMPLETE = sorted(SECTIONS.keys() - {"engine", "trainer"})
 """Kinds whose example has the implementation too."""
 
@@ -118,4 +118,4 @@ def test_the_lifecycle_hooks_of_the_example_work(site, tmp_path):
 
 def test_the_lifecycle_hooks_are_those_of_this_version(site):
     source = example("Lifecycle hooks")
-    assert re.findall(r"@hookimpl\ndef (\w+)", source) == [hook for hook in HOOKS if hook not in KINDS.values()]
+    assert re.findall(r"@hookimpl\ndef (\w+)", source) == [hook for hook in HOOKS if hook not in REGISTERED.values()]

@@ -160,12 +160,30 @@ def test_what_cannot_be_checked_without_data_is_said(checked):
         "left out", "it reads column 'tone' of the data: only its author's tests can check it")
 
 
+def test_a_command_must_be_one_of_click(site):
+    site.add("rlinf-speaks", {"speaks": "speaks_hooks"}, speaks_hooks="""
+        import click
+        from rlinf_cli.api import Extension, hookimpl
+
+        @hookimpl
+        def register_commands():
+            return [Extension(name, target=f"{__name__}:{name}", summary="says please") for name in ("good", "bare")]
+
+        def bare(): pass
+        good = click.command(bare)
+    """)
+    plugins = load_plugins()
+    found = {one.extension: one for one in check_plugin(plugins.info("speaks"), plugins) if one.check == "contract"}
+    assert found["command good"].state == "ok"
+    assert found["command bare"].problem == "a command must be one of click, or a group, not a function"
+
+
 def test_third_party_are_those_of_other_distributions(site):
     site.add_reward("rlinf-fine", "fine", "kind")
     assert [info.name for info in third_party(load_plugins())] == ["fine"]
 
 
-@pytest.mark.parametrize("name", ["rewards", "tasks", "sft", "workflows"])
+@pytest.mark.parametrize("name", ["rewards", "tasks", "sft", "workflows", "agents", "search"])
 def test_the_built_in_plugins_pass(name, site):
     plugins = load_plugins()
     assert [one for one in check_plugin(plugins.info(name), plugins) if one.state == "failed"] == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlinf_cli.config.schema import RewardConfig
+from rlinf_cli.config.sections import RewardConfig
 from rlinf_cli.rl.trajectory import Sample
 from rlinf_rewards.code import Code, last_block
 from rlinf_rewards.config import CodeConfig

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlinf_cli.config.load import resolve
-from rlinf_cli.config.schema import RewardConfig
+from rlinf_cli.config.sections import RewardConfig
 from rlinf_cli.plugins.loader import load_plugins
 from rlinf_cli.sandbox.output import MOST
 from rlinf_cli.workers.patience import IN_A_ROW, OF_A_GROUP

@@ -13,7 +13,8 @@ import torch
 from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from rlinf_cli.config.schema import ModelConfig, RunConfig
+from rlinf_cli.config.schema import RunConfig
+from rlinf_cli.config.sections import ModelConfig
 from rlinf_cli.errors import UsageError
 from rlinf_cli.models.merge import base_checksum, load_factors, read_adapter, save_factors
 from rlinf_cli.runs.checkpoints import Checkpoint, Checkpoints

@@ -246,3 +246,27 @@ def test_a_rank_that_needs_more_devices_than_there_are():
 @pytest.mark.parametrize("tree", ["a 1 | b 2 | c 3", "a 1 | (b 2, c 2)", "(a 1 | b 2), c 3", "(a 1 ~ b 1), c 1", "a, b 2, c 3"])
 def test_trees_are_written_as_they_are_read(tree):
     assert text(parse(tree)) == tree
+
+
+class TestACircle:
+    """Its roles share the stage's devices, or have some each."""
+
+    STAGES = (
+        Stage("environment+rollout", Batch(((1, Law(sample_s=1e-3)), (2, Law(sample_s=6e-4)))), roles=("environment", "rollout")),
+        Stage("actor", Batch(((1, Law(sample_s=1e-3)),)), ("environment+rollout",), trains=True))
+
+    def check(self, written, environment, rollout, count=2):
+        words = (f"tree: environment+rollout {count}, actor 1\ndevices: 2\nroles:\n  environment: {environment}\n"
+                 f"  rollout: {rollout}\n  actor: 0\nstaleness: 0\nprofile: mine.json\n")
+        validate(written(words), problem(stages=self.STAGES, devices=2, staleness=0))
+
+    @pytest.mark.parametrize(("environment", "rollout"), [("0", "1"), ("1", "0"), ("0-1", "0-1")])
+    def test_is_read_back(self, written, environment, rollout):
+        self.check(written, environment, rollout)
+
+    @pytest.mark.parametrize(("environment", "rollout", "count", "told"), [
+        ("0", "0", 2, "roles 'environment' and 'rollout' together have 1 devices here, but 2 in the tree"),
+        ("0", "1", 1, "together have 2 devices here, but 1 in the tree"), ("0", "2", 2, "'rollout' is placed on device 2")])
+    def test_that_does_not_fit_is_told(self, written, environment, rollout, count, told):
+        with pytest.raises((UsageError, CapacityError), match=told):
+            self.check(written, environment, rollout, count)

@@ -37,7 +37,7 @@ def gathered(configure):
     """`gathered(algorithm, [group, ...], ...)`: a step of so many rounds, of two prompts."""
 
     def make(algorithm, *rounds):
-        made = StepSamples(algorithm, configure("rollout.prompts=2").rollout)
+        made = StepSamples(algorithm, configure("rollout.prompts=2"))
         for groups in rounds:
             made.add(groups)
         return made

@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from rlinf_cli.config.schema import Part, RewardConfig, RunConfig
+from rlinf_cli.config.schema import Part, RunConfig
+from rlinf_cli.config.sections import RewardConfig
 from rlinf_cli.errors import RunError, UsageError
 from rlinf_cli.flow.channel import Lease
 from rlinf_cli.flow.errors import ChannelClosedError
@@ -118,6 +119,16 @@ def test_a_part_that_does_no_harm_is_called_in_place(worker):
     scored = score(one, group(0, "1", "2"), group(1, "the 1"))
     assert [(each.reward, each.rewards) for each in scored] == [
         (1.0, {"exact": 1.0, "ended": 1.0}), (0.0, {"exact": 0.0, "ended": 1.0}), (1.0, {"exact": 1.0, "ended": 1.0})]
+
+
+@pytest.mark.parametrize("name", ["exact", "mine.py:by_text"])
+def test_an_episode_that_has_failed_gets_no_reward(worker, name):
+    failed, fine = group(0, "1", "1")
+    failed.error = "tool search failed 3 times"
+    scored = score(worker(name), [failed, fine], [sample(1, 0, "1")])
+    assert [each.reward for each in scored][1:] == [1.0, 1.0]
+    assert math.isnan(scored[0].reward)
+    assert scored[0].error == "tool search failed 3 times"
 
 
 def test_a_function_of_the_users_is_called_in_a_process_of_its_own(worker):

@@ -73,7 +73,7 @@ def gradient(trainer, directory):
 def gathered(config, groups):
     """Metrics and trainer after a step that is gathered first."""
     learner, trainer = learner_of(config)
-    samples = StepSamples(build_algorithm(config), config.rollout)
+    samples = StepSamples(build_algorithm(config), config)
     samples.add(groups)
     dealt = deal(samples.chosen(), build_algorithm(config), config, 6, 1)
     return {**samples.metrics(6), **dealt.metrics, **learner.train(dealt.parts[0])}, trainer

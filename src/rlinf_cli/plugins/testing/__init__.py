@@ -9,7 +9,8 @@ sentence for each violation that it finds::
         check_reward(Politeness, PolitenessConfig(bonus=0.5))
 
 `tiny_model` and `samples` are pytest fixtures: a test module that imports them can use them. `make_model` and
-`make_samples` make the same without pytest, `make_segment` experience of an environment.
+`make_samples` make the same without pytest, `make_segment` experience of an environment. `play_episode` plays an agent's episode
+with a policy that says what it is told to.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlinf_cli.plugins.testing.agent import check_agent as check_agent
     from rlinf_cli.plugins.testing.algorithm import check_algorithm as check_algorithm
     from rlinf_cli.plugins.testing.dataset import check_dataset as check_dataset
     from rlinf_cli.plugins.testing.engine import check_engine as check_engine
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from rlinf_cli.plugins.testing.policy import check_policy as check_policy
     from rlinf_cli.plugins.testing.reward import check_reward as check_reward
     from rlinf_cli.plugins.testing.segments import make_segment as make_segment
+    from rlinf_cli.plugins.testing.stage import play_episode as play_episode
+    from rlinf_cli.plugins.testing.tool import check_tool as check_tool
     from rlinf_cli.plugins.testing.trainer import check_trainer as check_trainer
     from rlinf_cli.plugins.testing.workflow import check_workflow as check_workflow
 
 _HOMES = {
+    "check_agent": "agent",
     "check_algorithm": "algorithm",
     "check_dataset": "dataset",
     "check_engine": "engine",
@@ -43,11 +48,13 @@ _HOMES = {
     "check_model": "model",
     "check_policy": "policy",
     "check_reward": "reward",
+    "check_tool": "tool",
     "check_trainer": "trainer",
     "check_workflow": "workflow",
     "make_model": "material",
     "make_samples": "material",
     "make_segment": "segments",
+    "play_episode": "stage",
     "samples": "fixtures",
     "tiny_model": "fixtures",
 }

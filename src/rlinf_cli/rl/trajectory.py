@@ -87,6 +87,8 @@ class Sample:
     """Of an agent's episode all that was said, in order; `response` is then the policy's last turn."""
     token_rewards: FloatArray | None = None
     """What turns have earned by themselves, at their last tokens, as long as `response_ids`; part of `reward`."""
+    leader: str = ""
+    """Id of the sample of its group whose reward is its own too: a sub-agent's is that of its episode. Empty: it has its own."""
     values: FloatArray | None = None
     """What the critic expects of the reward at the text before each response token, once a critic has told."""
 
@@ -103,7 +105,7 @@ class Sample:
                            self.versions.astype(np.int32, copy=False).tobytes(),
                            self.mask.astype(np.bool_, copy=False).tobytes()))
         rest = (self.finish, self.prompt, self.response, self.answer, self.columns, self.reward, self.rewards,
-                self.error, self.turns, self.reference_logprobs, self.transcript, self.token_rewards, self.values)
+                self.error, self.turns, self.reference_logprobs, self.transcript, self.token_rewards, self.leader, self.values)
         return _rebuild, (self.id, self.group_id, p, n, arrays, rest)
 
 

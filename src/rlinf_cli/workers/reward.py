@@ -69,6 +69,7 @@ class RewardWorker(Worker):
         """Put each group when all its samples are done with. RunError when a reward's process cannot be started."""
         leases = self._score_here(samples) if self._pool is None else self._score_apart(samples, self._pool)
         for lease in leases:
+            share_out(lease.item)
             scored.put(lease.item, weight=sum(len(sample) for sample in lease.item), settles=[lease])
 
     def close(self) -> None:
@@ -163,6 +164,9 @@ class RewardWorker(Worker):
 
     def _reward(self, sample: Sample, given: dict[str, Score]) -> None:
         sample.reward, sample.rewards = combine(self._weights, given)
+        if sample.token_rewards is not None:
+            earned = float(sample.token_rewards.sum())
+            sample.reward, sample.rewards = sample.reward + earned, {**sample.rewards, "turns": earned}
 
     def _fail(self, sample: Sample, label: str, failure: Failure) -> None:
         sample.error = self._told(self._parts[label].name, failure)
@@ -182,5 +186,15 @@ class RewardWorker(Worker):
 
 
 def to_score(group: SampleGroup) -> SampleGroup:
-    """Without those of episodes that have failed: what has an error already is given no reward."""
-    return [sample for sample in group if not sample.error]
+    """Without those of episodes that have failed: what has an error already is given no reward; and without those that share
+    another one's."""
+    return [sample for sample in group if not sample.error and not sample.leader]
+
+
+def share_out(group: SampleGroup) -> None:
+    """Give those that share another one's reward what that one got, once it has."""
+    by_id = {sample.id: sample for sample in group}
+    for sample in group:
+        if sample.leader and not sample.error:
+            leader = by_id[sample.leader]
+            sample.reward, sample.rewards, sample.error = leader.reward, dict(leader.rewards), leader.error

@@ -110,6 +110,7 @@ def test_branches_share_the_group_and_fail_with_their_episode(episodes, scripted
     samples, tally = episodes(divides, scripted("a|", "b|"), count=1)
     assert [one.id for one in samples] == ["0-7/0000", "0-7/0000+1"]
     assert {one.group_id for one in samples} == {"0-7"}
+    assert [one.leader for one in samples] == ["", "0-7/0000"]
     assert samples[1].token_rewards.tolist() == [0, 0.5]
     assert (tally.episodes, tally.turns) == (1, 2)
 

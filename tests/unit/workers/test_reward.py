@@ -131,6 +131,25 @@ def test_an_episode_that_has_failed_gets_no_reward(worker, name):
     assert scored[0].error == "tool search failed 3 times"
 
 
+def test_what_turns_have_earned_is_added(worker):
+    one, other = group(0, "1", "2")
+    one.token_rewards, other.token_rewards = np.array([0.25, 0.5], np.float32), None
+    scored = score(worker("exact"), [one, other])
+    assert [each.reward for each in scored] == [1.75, 0.0]
+    assert scored[0].rewards["turns"] == 0.75
+    assert "turns" not in scored[1].rewards
+
+
+@pytest.mark.parametrize("name", ["exact", "mine.py:by_text"])
+def test_a_sub_agent_shares_the_reward_of_its_episode(worker, name):
+    leader, one, other, failed = group(0, "1", "raise", "2", "raise")
+    one.leader, other.leader = leader.id, failed.id
+    scored = score(worker(name), [one, leader, other, failed])
+    assert [each.reward for each in scored[:2]] == [1.0, 1.0]
+    assert scored[1].rewards == scored[0].rewards
+    assert (scored[2].error, scored[2].reward == scored[3].reward) == (scored[3].error, not scored[3].error)
+
+
 def test_a_function_of_the_users_is_called_in_a_process_of_its_own(worker):
     scored = score(worker("mine.py:process", processes=2), *(group(number, "a", "b") for number in range(40)))
     assert os.getpid() not in {one.reward for one in scored}

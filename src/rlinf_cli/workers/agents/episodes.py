@@ -7,7 +7,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -86,8 +86,9 @@ class Episodes:
 
 
 def samples_of(dialogue: Dialogue, prompt: Prompt, error: str) -> list[Sample]:
-    """One of the dialogue, and one of each branch: all are scored by the same row, and share their group."""
-    return [_sample(one, prompt, error) for one in dialogue.all() if one.transcript.turns or one is dialogue]
+    """One of the dialogue, and one of each branch, which shares its group and its reward."""
+    return [replace(_sample(one, prompt, error), leader="" if one is dialogue else dialogue.id) for one in dialogue.all()
+            if one.transcript.turns or one is dialogue]
 
 
 def _sample(dialogue: Dialogue, prompt: Prompt, error: str) -> Sample:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.learning
 REFERENCE = "algorithm.kl_coef=0.001"
 
 RUNS = {
+    **{f"grpo, seed {seed}": ["algorithm.name=grpo", f"seed={seed}"] for seed in (1, 2)},
     **{f"dapo, seed {seed}": ["algorithm.name=dapo", f"seed={seed}"] for seed in range(3)},
     "dr-grpo": ["algorithm.name=dr-grpo"],
     "rloo": ["algorithm.name=rloo"],

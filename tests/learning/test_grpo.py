@@ -19,9 +19,9 @@ def train(directory, *words, timeout=600):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_digits(tmp_path, seed):
-    rows = train(tmp_path, "--algo", "grpo", "--seed", seed)
+def test_digits(tmp_path):
+    """Seed 0 by the command; two others without it: test_algorithms.py."""
+    rows = train(tmp_path, "--algo", "grpo")
     rewards = [row["reward/mean"] for row in rows]
     assert rewards[0] < 0.2
     assert sum(rewards[-10:]) / 10 > 0.9
@@ -37,9 +37,9 @@ def test_smollm2_trains_on_a_gsm8k_layout_file(tmp_path):
         for _ in range(64):
             a, b = noise.randrange(1, 10), noise.randrange(1, 10)
             file.write(json.dumps({"question": f"What is {a} + {b}?", "answer": f"Add them.\n#### {a + b}"}) + "\n")
-    rows = train(tmp_path, "--algo", "grpo", "--model", "smollm2", "--data", "additions.jsonl", "--steps", "3",
+    rows = train(tmp_path, "--algo", "grpo", "--model", "smollm2", "--data", "additions.jsonl", "--steps", "2",
                  "reward.ended=0.2")
-    assert len(rows) == 3
+    assert len(rows) == 2
     assert all(row["rollout/prompt_len/mean"] > 10 for row in rows)
     assert all(row["rollout/logp_diff/max"] < 1e-3 for row in rows)
     (run,) = (tmp_path / "runs").iterdir()

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from rlinf_search.config import BACKENDS, COUNT, WORDS
+
 
 @click.group()
 def corpus() -> None:
@@ -17,9 +19,9 @@ def corpus() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="INDEX",
               help="Directory to make.")
-@click.option("--backend", type=click.Choice(("fts5", "bm25s", "dense")), default="fts5", show_default=True,
+@click.option("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True,
               help="By words on the disk, by words in memory, or by meaning.")
-@click.option("--words", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="Longest passage.")
+@click.option("--words", type=click.IntRange(min=1), default=WORDS, show_default=True, metavar="N", help="Longest passage.")
 @click.option("--overlap", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
               help="Words of whole sentences with which a passage repeats the one before.")
 @click.option("--encoder", metavar="MODEL", default="", help="Of sentence-transformers, for --backend dense.")
@@ -59,7 +61,7 @@ def info(index: Path, as_json: bool) -> None:
 @corpus.command()
 @click.argument("index", type=click.Path(path_type=Path, file_okay=False), metavar="INDEX")
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
-@click.option("--count", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Passages to show.")
+@click.option("--count", type=click.IntRange(min=1), default=COUNT, show_default=True, metavar="N", help="Passages to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def search(index: Path, queries: tuple[str, ...], count: int, as_json: bool) -> None:
     """Show what is found for each query, as a policy would see it."""
@@ -78,7 +80,7 @@ def search(index: Path, queries: tuple[str, ...], count: int, as_json: bool) -> 
 @click.argument("index", type=click.Path(path_type=Path, file_okay=False), metavar="INDEX")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
-@click.option("--count", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", 
+@click.option("--count", type=click.IntRange(min=1), default=COUNT, show_default=True, metavar="N", 
               help="Passages, where topk is left out.")
 def serve(index: Path, host: str, port: int, count: int) -> None:
     """Serve an index over HTTP, for clients that speak as Search-R1's do. The token of RLINF_SEARCH_TOKEN is asked for, where

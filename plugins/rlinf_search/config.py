@@ -10,6 +10,12 @@ from rlinf_cli.api import key
 
 HOPS = (1, 2)
 FORMS = ("instructed", "question", "text")
+BACKENDS = ("fts5", "bm25s", "dense")
+"""What passages are found by, see `rlinf_search.finders`."""
+WORDS = 100
+"""Of a passage, as Search-R1's Wikipedia has them."""
+COUNT = 3
+"""Passages that a search shows."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class SearchConfig:
     index: str = ""
     """Directory that `rlinf corpus build` made, or the address of a service (http://...); empty: the made-up world of
     `search-qa`."""
-    count: int = key(3, ge=1)
+    count: int = key(COUNT, ge=1)
     """Passages that a search shows."""
     fetch: bool = False
     """Whether the policy can also call `open_page`, which shows a whole page by its title."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Found = list[tuple[int, float]]
 """Numbers of passages and their scores, the best first."""
 
-BACKENDS = ("fts5", "bm25s", "dense")
 TITLE_WEIGHT = 2.0
 """Of a word in a title, to one in the text (`fts5`)."""
 

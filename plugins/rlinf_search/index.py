@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlinf_cli.api import UsageError
+from rlinf_search.config import WORDS
 from rlinf_search.documents import Document, passages
 from rlinf_search.finders import Bm25sFinder, DenseFinder, Encoder, Finder, FtsFinder, SentenceEncoder
 
 FORMAT = 1
 FACTS, CORPUS = "index.json", "corpus.sqlite"
-WORDS = 100
-"""Of a passage, as Search-R1's Wikipedia has them."""
 
 
 @dataclass(frozen=True, slots=True)

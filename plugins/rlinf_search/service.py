@@ -22,10 +22,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rlinf_search.config import COUNT
 from rlinf_search.found import contents
 from rlinf_search.index import Hit, Index
 
-COUNT, MOST_QUERIES, MOST_PASSAGES = 3, 4096, 1000
+MOST_QUERIES, MOST_PASSAGES = 4096, 1000
 
 
 class Service:

@@ -86,7 +86,7 @@ class Sample:
     transcript: tuple[Said, ...] = ()
     """Of an agent's episode all that was said, in order; `response` is then the policy's last turn."""
     token_rewards: FloatArray | None = None
-    """What turns have earned by themselves, at their last tokens, as long as `response_ids`; part of `reward`."""
+    """What turns have earned by themselves, at their last tokens, as long as `response_ids`; `reward` has them in it."""
     leader: str = ""
     """Id of the sample of its group whose reward is its own too: a sub-agent's is that of its episode. Empty: it has its own."""
     values: FloatArray | None = None

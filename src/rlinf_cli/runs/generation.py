@@ -102,7 +102,7 @@ class Generator:
 
     def answers(self, prompts: Sequence[Prompt]) -> Iterator[Answer]:
         """The responses, each as soon as it has ended."""
-        encoded = [self._encoder.encode(prompt)[1] for prompt in prompts]
+        encoded = [ids for _, ids in self._encoder.encode_all(prompts)]
         sampling = self._sampling(max(map(len, encoded)))
         numbers = {prompt.id: number for number, prompt in enumerate(prompts)}
         engine = self._engine(max(map(len, encoded)) + sampling.max_new_tokens)

@@ -55,10 +55,6 @@ class Routing:
         asked = self._asked.pop(request)
         self.outstanding[asked.replica] -= asked.work
 
-    def forget(self, episode: Hashable) -> None:
-        """It is over; its requests, if there still are any, stay under way."""
-        self.homes.pop(episode, None)
-
     def _choose(self, home: int | None, work: float) -> int:
         least = min(range(len(self.outstanding)), key=lambda replica: (self.outstanding[replica], replica))
         if home is None or self.outstanding[home] > SLACK * self.outstanding[least] + work:

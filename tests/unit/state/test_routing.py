@@ -74,10 +74,6 @@ class Machine(RuleBasedStateMachine):
         if self.open:
             self.routing.answered(self.open.pop(place % len(self.open)))
 
-    @rule(episode=st.integers(0, 9))
-    def forget(self, episode):
-        self.routing.forget(episode)
-
     @invariant()
     def sums(self):
         self.routing.validate()

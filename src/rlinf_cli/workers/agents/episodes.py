@@ -6,7 +6,7 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -113,6 +113,3 @@ async def _all(coroutines: Sequence[Awaitable[list[Sample]]]) -> list[list[Sampl
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-Put = Callable[[SampleGroup], None]

@@ -7,7 +7,7 @@ import asyncio
 import json
 import random
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,8 +45,6 @@ class Toolbox:
     tools: Sequence[Tool]
     config: ToolsConfig
     usage: dict[str, ToolUsage] = field(default_factory=dict)
-    failed: Counter[str] = field(default_factory=Counter)
-    """Why calls failed for good -> how often."""
 
     async def open(self) -> None:
         """Raises RlinfError where a tool cannot be had, or two offer the same name."""
@@ -119,7 +117,6 @@ class Toolbox:
             except Exception as error:  # whatever a tool raises is counted, told and survived
                 cause = summary(error)
         usage.failures += 1
-        self.failed[f"tool {spec.name}: {cause}"] += 1
         raise ToolFailure(f"tool {spec.name} failed {self.config.retries + 1} times, the last time with {cause}")
 
     async def _once(self, tool: Tool, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:

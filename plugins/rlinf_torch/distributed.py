@@ -73,7 +73,7 @@ class RankGroup:
         pids = self.gather(os.getpid() if memory is not None else 0)
         if self._rank == 0 and path:
             os.unlink(path)
-        return SharedSum(memory, self._rank, pids) if memory is not None and all(pids) else None
+        return SharedSum(memory, self._rank, pids, TIMEOUT.total_seconds()) if memory is not None and all(pids) else None
 
     def sum_and_tell(self, tensors: Sequence[Tensor], numbers: Sequence[float]) -> list[list[float]]:
         """As `sum`, of float32 tensors on one device, and every rank's numbers, as many on each, in the order of ranks: in one

@@ -53,16 +53,17 @@ class Machine:
 
 
 class SharedSum:
-    """One rank's end. `memory`: `size(world)` bytes, zeros at first; `pids`: of all ranks, in their order."""
+    """One rank's end. `memory`: `size(world)` bytes, zeros at first; `pids`: of all ranks, in their order; `timeout`: the longest
+    wait for another rank, in seconds."""
 
-    def __init__(self, memory: mmap.mmap, rank: int, pids: list[int]) -> None:
-        self._memory, self._rank, self._pids, self._generation = memory, rank, pids, 0
+    def __init__(self, memory: mmap.mmap, rank: int, pids: list[int], timeout: float) -> None:
+        self._memory, self._rank, self._pids, self._timeout, self._generation = memory, rank, pids, timeout, 0
         counters = np.frombuffer(self._memory, np.int64, len(pids) * _LINE // 8)
         self._counters = counters[:: _LINE // 8]
 
     def sum(self, part: Tensor) -> Tensor:
         """Of all ranks' parts, added in the order of ranks: the same bits on each. Contiguous, on the CPU, at most `CAPACITY`
-        bytes. Raises RunError when a rank has died."""
+        bytes. Raises RunError when a rank has died, or does not come."""
         self._generation += 1
         self._slot(self._rank, part).copy_(part)
         self._counters[self._rank] = self._generation
@@ -90,6 +91,8 @@ class SharedSum:
             if now - checked > _CHECK_S:
                 checked = now
                 self._require_alive()
+                if now - began > self._timeout:
+                    raise RunError(f"another rank of the trainer has not come to a sum within {self._timeout:g} s")
 
     def _require_alive(self) -> None:
         for rank, pid in enumerate(self._pids):

@@ -1,15 +1,18 @@
 """Sums over two ranks of one machine, through memory that both have."""
 
 import json
+import mmap
+import os
 import platform
 from pathlib import Path
 
 import pytest
 import torch
 
-from rlinf_cli.api import Ranks
+from rlinf_cli.api import Ranks, RunError
 from rlinf_torch.accounts import Accounts, Tally
 from rlinf_torch.distributed import RankGroup
+from rlinf_torch.shared_sum import SharedSum, size
 
 SCRIPT = Path(__file__).with_name("rank_sum.py")
 
@@ -33,6 +36,13 @@ def test_ranks_add_the_same_bits_and_tell_their_numbers(run_two_ranks, tmp_path)
 def test_a_rank_that_dies_ends_the_wait(run_two_ranks, tmp_path):
     (one,) = told(run_two_ranks, tmp_path, "die", ranks=(0,))
     assert one["error"] == "rank 1 of the trainer has died"
+
+
+def test_a_rank_that_does_not_come_ends_the_wait():
+    world = 2
+    alone = SharedSum(mmap.mmap(-1, size(world)), 0, [os.getpid()] * world, timeout=0.2)
+    with pytest.raises(RunError, match=r"has not come to a sum within 0\.2 s"):
+        alone.sum(torch.ones(3))
 
 
 def test_names_are_agreed_on_whatever_comes():

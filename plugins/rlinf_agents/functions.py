@@ -4,8 +4,8 @@
     {"name": "search", "arguments": {"query": "the river at Holm"}}
     </tool_call>
 
-A turn without a call ends the episode. The form is Hermes', which the templates of Qwen and SmolLM teach; a call that is not of
-this form is answered with what is wrong with it.
+A turn without a call ends the episode. The form is Hermes'; a model whose chat template does not tell of tools is
+refused. A call that is not of this form is answered with what is wrong with it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,14 @@ class PromptEncoder:
         if not self.tokenizer.chat_template:
             raise UsageError(f"the data has chat messages, but the tokenizer of {self._model} has no chat template: "
                              "use a model with one, or give the prompts as text")
-        text: str = self.tokenizer.apply_chat_template(prompt.messages, tools=prompt.tools, tokenize=False,
+        text = self._rendered(prompt, prompt.tools)
+        if prompt.tools and text == self._rendered(prompt, None):
+            raise UsageError(f"the chat template of {self._model} does not tell of tools, so that the policy would not know them: "
+                             "use a model whose template does, or agent.name=tags")
+        return text
+
+    def _rendered(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        text: str = self.tokenizer.apply_chat_template(prompt.messages, tools=tools, tokenize=False,
                                                        add_generation_prompt=True)
         return text
 

@@ -86,6 +86,11 @@ class TestFunctions:
         assert task.text is None
         assert task.tools[0]["function"]["name"] == "echo"
 
+    def test_a_template_that_does_not_tell_of_them_is_refused(self, echo, encoder):
+        task = FunctionsAgent(FunctionsConfig(), echo().specs()).prepare(Prompt("a", text="q?"))
+        with pytest.raises(UsageError, match=r"does not tell of tools.* agent\.name=tags"):
+            encoder.encode(task)
+
     @pytest.mark.parametrize("call", ["[]", '{"name": 3}', '{"name": "a", "arguments": "x"}', '{"arguments": {}}'])
     def test_what_a_call_must_have(self, call):
         with pytest.raises(ValueError, match="a call has a name and arguments"):

@@ -82,7 +82,7 @@ class PromptEncoder:
                              "use a model with one, or give the prompts as text")
         text = self._rendered(prompt, prompt.tools)
         if prompt.tools and text == self._rendered(prompt, None):
-            raise UsageError(f"the chat template of {self._model} does not tell of tools, so that the policy would not know them: "
+            raise UsageError(f"the chat template of {self._model} does not tell of tools, and the policy would not know them: "
                              "use a model whose template does, or agent.name=tags")
         return text
 
